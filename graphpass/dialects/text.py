@@ -31,6 +31,9 @@ def parse_model(text: str, dialect: Dialect = "onnx", *, opset: int = 21) -> Mod
         dialect: The dialect of the model.
         opset: Version of the default ONNX operator set.
 
+    Returns:
+        The model, without a file.
+
     Raises:
         UsageError: GP270, the text is not a graph, or the dialect lacks an operator.
 
@@ -187,7 +190,11 @@ def _domain(prefix: str) -> Mapping[str, str]:
 
 
 def _infer_outputs(model: Any, untyped: set[str]) -> None:
-    """Set inferred types of outputs; stated types are kept if onnx cannot infer them."""
+    """Set inferred types of outputs; stated types are kept if onnx cannot infer them.
+
+    Raises:
+        UsageError: GP270, an output has neither an inferred nor a stated type.
+    """
     import onnx
 
     from graphpass.dialects.onnx.walk import inferred

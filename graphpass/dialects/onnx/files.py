@@ -62,7 +62,11 @@ def _without_weights(proto: onnx.ModelProto, folder: Path, name: str) -> onnx.Mo
 
 
 def _moved(tensor: onnx.TensorProto, location: str, stream: BinaryIO) -> onnx.TensorProto | None:
-    """Append a tensor's data to ``stream``; return a reference, or ``None`` if not moved."""
+    """Append a tensor's data to ``stream``.
+
+    Returns:
+        A tensor that refers to the data; ``None`` if it is external or small and stays in the model.
+    """
     if is_external(tensor) or not tensor.HasField("raw_data"):
         return None
     raw = tensor.raw_data

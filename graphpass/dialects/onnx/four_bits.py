@@ -40,7 +40,14 @@ class FourBits:
 
     @classmethod
     def of(cls, weight: NDArray[numpy.float32]) -> FourBits:
-        """Quantize a weight ``[inputs, outputs]`` by ONNX Runtime's quantizer."""
+        """Quantize a weight by ONNX Runtime's quantizer.
+
+        Args:
+            weight: f32 ``[inputs, outputs]``.
+
+        Returns:
+            The quantized weight; the last block is padded with zeros.
+        """
         from onnxruntime.capi._pybind_state import quantize_matmul_4bits
 
         inputs, outputs = weight.shape

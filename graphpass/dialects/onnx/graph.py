@@ -190,6 +190,9 @@ def build(proto: onnx.ModelProto, path: Path | None, *, inline: bool = False) ->
         path: The ``.onnx`` file, whose folder contains the data files; ``None`` for a model in memory.
         inline: Whether to inline bodies as `graphpass.ir.bodies` describes; otherwise a node with bodies also reads the
             values that they capture.
+
+    Returns:
+        The view, with nodes in topological order.
     """
     scope = _Scope(inferred(proto).graph)
     builder = _Builder(scope, path)
@@ -275,7 +278,11 @@ def _join(builder: _Builder, native: onnx.NodeProto, branches: tuple[_Scope, ...
 
 
 def _loop(builder: _Builder, native: onnx.NodeProto) -> list[_Frame]:
-    """Add a node for each input of the body; return frames for the body's nodes."""
+    """Add a node for each input of the body.
+
+    Returns:
+        A frame that ends the loop, and one of the body's nodes, which is processed first.
+    """
     outer, body = builder.scope, bodies(native)["body"]
     inside = _Scope(outer.bodies[tuple(native.output)]["body"], outer)
     sources = [builder.read(name) for name in native.input]
@@ -361,7 +368,11 @@ def _constant(native: onnx.NodeProto) -> onnx.TensorProto | None:
 
 
 def _read_constant(node: Node, model_file: Path | None) -> numpy.ndarray | None:
-    """Return the elements of a Constant; ``None`` if the installed ONNX lacks their type."""
+    """Return the elements of a Constant; ``None`` if the installed ONNX lacks their type.
+
+    Raises:
+        FileNotFoundError: Its external data cannot be read.
+    """
     try:
         if (elements := mapped(node.native, model_file)) is not None:
             return elements

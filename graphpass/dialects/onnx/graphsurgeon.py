@@ -52,7 +52,11 @@ class LazyWeights(LazyValues):  # type: ignore[misc]
         self._path = path
 
     def load(self) -> numpy.ndarray:
-        """Read the elements, with strings as objects; raise GP105 if external data is missing."""
+        """Return the elements in the tensor's shape, strings as objects.
+
+        Raises:
+            ReadError: GP105, external data is missing.
+        """
         values: numpy.ndarray = numpy_helper.to_array(embedded(self.tensor, self._path))
         return values
 
@@ -264,7 +268,7 @@ class Surgery:
         return scope.tensors[name]
 
     def _attribute(self, proto: onnx.AttributeProto, scope: _Scope, pending: list[_Scope]) -> Any:
-        """Convert an attribute for graphsurgeon; unsupported kinds remain protos."""
+        """Return an attribute as graphsurgeon has it; unsupported kinds remain protos."""
         if proto.ref_attr_name:
             kind = gs.util.misc.convert_from_onnx_attr_type(proto.type)
             return gs.Node.AttributeRef(proto.ref_attr_name, kind)
@@ -324,7 +328,8 @@ def reads(node: gs.Node) -> Iterator[gs.Tensor]:
 def sorted_nodes(nodes: list[gs.Node]) -> list[gs.Node]:
     """Sort nodes topologically; a node that comes too late is moved before its first user.
 
-    Nodes in a cycle are omitted.
+    Returns:
+        The nodes; fewer than given if some form a cycle.
     """
     own = {id(node) for node in nodes}
     ordered: list[gs.Node] = []

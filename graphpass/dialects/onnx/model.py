@@ -69,6 +69,9 @@ class OnnxModel(Model):
     def load(cls, path: Path) -> OnnxModel:
         """Read an ``.onnx`` file; only the size of external data is checked.
 
+        Returns:
+            The model, with one `WeightFile` for each file of external data.
+
         Raises:
             ReadError: GP104, the file is not an ONNX model; GP105, external data is missing, too short or outside the
                 folder; GP110, the file changed while it was read; GP112, a tensor's data does not match its shape;
@@ -101,7 +104,7 @@ class OnnxModel(Model):
         return tuple(port_of(info) for info in self.proto.graph.output)
 
     def clone(self) -> OnnxModel:
-        """See `Model.clone`; external data is shared."""
+        """Return a copy, as `Model.clone`; external data is shared."""
         proto = onnx.ModelProto()
         proto.CopyFrom(self.proto)
         copy = OnnxModel(proto, self.path)
@@ -111,7 +114,7 @@ class OnnxModel(Model):
         return copy
 
     def excerpt(self, nodes: Iterable[Node]) -> tuple[OnnxModel, dict[int, int]]:
-        """See `Model.excerpt`; the cost is proportional to the size of ``nodes``."""
+        """Return an excerpt, as `Model.excerpt`; the cost is proportional to the size of ``nodes``."""
         from graphpass.dialects.onnx.excerpt import counterparts, excerpt_of
 
         wanted = tuple(nodes)
@@ -140,7 +143,11 @@ class OnnxModel(Model):
         return hasher.hexdigest()
 
     def validate(self) -> None:
-        """Run ONNX's checker without weights; raise GP310 with its message on failure."""
+        """Run ONNX's checker without weights.
+
+        Raises:
+            UnsupportedError: GP310, the checker rejects the model; the message has its error.
+        """
         skeleton = rebuilt(self.proto, _stub)
         # The checker reads data of sparse initializers, which are stubs here. Nodes only require the names.
         skeleton.graph.initializer.extend(
@@ -158,7 +165,7 @@ class OnnxModel(Model):
             raise UnsupportedError("GP310", f"{called} is not valid ONNX: {misfit}")
 
     def read_note(self, key: str) -> str | None:
-        """See `Model.read_note`; notes are metadata properties ``graphpass.<key>``."""
+        """Return a note, as `Model.read_note`; notes are metadata properties ``graphpass.<key>``."""
         note = self._note(key)
         return None if note is None else note.value
 
@@ -191,6 +198,9 @@ class OnnxModel(Model):
         ...         if node.op == "Identity":
         ...             node.outputs[0].outputs[0].inputs[0] = node.inputs[0]
         ...     graph.cleanup()
+
+        Yields:
+            The graph, to be edited in place.
 
         Raises:
             UnsupportedError: GP344, the edited graph cannot be written.
@@ -226,7 +236,14 @@ class OnnxModel(Model):
 
 
 def parse_onnx(path: Path) -> onnx.ModelProto:
-    """Parse an ``.onnx`` file, without external data; raise GP104 for other files."""
+    """Parse an ``.onnx`` file, without external data.
+
+    Returns:
+        The model, with a graph and imports of operator sets.
+
+    Raises:
+        ReadError: GP104, the file is unreadable, damaged or not an ONNX model.
+    """
     try:
         if (size := path.stat().st_size) > PROTO_LIMIT:
             raise ReadError("GP104", f"{path} has {size} bytes, more than protobuf's limit: it is not an ONNX model")

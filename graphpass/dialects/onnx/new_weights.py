@@ -58,6 +58,9 @@ class NewWeights:
             rewriter: Rewriter of the model that gets the constant.
             tensor: A tensor that `written` returned.
             name: Name of the constant, with a number if it is taken.
+
+        Returns:
+            The constant.
         """
         made = rewriter.declared(LazyWeights(tensor, None), list(tensor.dims), name)
         weights = rewriter.weights(made)
@@ -93,7 +96,7 @@ class NewWeights:
             tensor.external_data[0].value = self.file.name
 
     def pieces(self, tensor: onnx.TensorProto) -> Iterator[bytes]:
-        """Yield the bytes of an external tensor.
+        """Return an iterator over the bytes of an external tensor.
 
         Raises:
             ReadError: GP105, the data is missing.
@@ -103,7 +106,11 @@ class NewWeights:
 
     @contextlib.contextmanager
     def _stored(self, tensor: onnx.TensorProto) -> Iterator[ScratchFile]:
-        """Refer ``tensor`` to the bytes that the ``with`` block writes into the data file."""
+        """Refer ``tensor`` to the bytes that the ``with`` block writes into the data file.
+
+        Yields:
+            The data file, to which the block appends.
+        """
         file = self.file = self.file or ScratchFile(self._prefix)
         start = file.begin()
         yield file

@@ -157,7 +157,11 @@ def _nodes(graph: Holder) -> Iterator[onnx.NodeProto]:
 
 
 def _bypass_casts(model: OnnxModel) -> int:
-    """Remove casts between equal types; return their number."""
+    """Remove casts between equal types.
+
+    Returns:
+        The number of removed casts.
+    """
     rewriter = model.rewriter()
     needless = [
         node for node in model.graph.of_op("Convert") if node.source().element_type == node.outputs[0].element_type

@@ -67,6 +67,9 @@ class OnnxRewriter(Rewriter):
 
         The domain of ONNX operators is ``""``.
 
+        Returns:
+            The outputs, as `Rewriter.make`.
+
         Raises:
             UnsupportedError: GP340, the model imports an opset before 13.
         """
@@ -86,7 +89,11 @@ class OnnxRewriter(Rewriter):
         )
 
     def constant(self, values: Any, element_type: str, name: str) -> Handle:
-        """See `Rewriter.constant`; equal constants are created once."""
+        """See `Rewriter.constant`; equal constants are created once.
+
+        Returns:
+            The constant; the one created before if it is equal.
+        """
         if isinstance(values, numpy.ndarray) and element_type != "bf16":
             dtype = onnx.helper.tensor_dtype_to_np_dtype(element_code(element_type)) if element_type else values.dtype
             tensor = numpy_helper.from_array(values.astype(dtype, copy=False))
@@ -120,6 +127,9 @@ class OnnxRewriter(Rewriter):
             shape: Shape of the initializer.
             name: Its name, with a number if it is taken.
             element_type: OpenVINO's short name, ``u8``; empty for the type of ``content``.
+
+        Returns:
+            The initializer.
         """
         tensor = onnx.TensorProto()
         tensor.CopyFrom(content.tensor if isinstance(content, LazyWeights) else numpy_helper.from_array(content))
@@ -146,6 +156,9 @@ class OnnxRewriter(Rewriter):
             name: Name of the graph.
             inputs: Labels of the inputs.
             element_type: Element type of the inputs and outputs.
+
+        Yields:
+            The body, whose outputs are set in the ``with`` block.
         """
         code, outer = element_code(element_type), self._home
         self._home = made = gs.Graph(name=name, opset=self.opset)
@@ -287,7 +300,11 @@ class OnnxRewriter(Rewriter):
         native.inputs[port] = gs.Variable.empty() if handle is None else handle
 
     def add_past(self, like: Node, name: str, sizes: Sequence[int | None], initial: Handle | None) -> Handle:  # noqa: ARG002
-        """See `Rewriter.add_past`; ONNX has no variables."""
+        """See `Rewriter.add_past`; ONNX has no variables.
+
+        Returns:
+            The new input.
+        """
         inputs = self.surgery.graph.inputs
         index = next(index for index, tensor in enumerate(inputs) if tensor.name == like.name)
         self._release_name(name)
@@ -420,7 +437,7 @@ class OnnxRewriter(Rewriter):
     def add_native(
         self, op: str, inputs: list[gs.Tensor], name: str, count: int, attributes: dict[str, Any], domain: str | None
     ) -> list[Handle]:
-        """Add a node with native attributes; return its outputs.
+        """Add a node with native attributes.
 
         Args:
             op: Native name of the operator.
@@ -430,6 +447,9 @@ class OnnxRewriter(Rewriter):
             count: Number of outputs; those in `LEFT_OUT` have no name.
             attributes: Native attributes, with tensors as constants of graphsurgeon.
             domain: Domain of the operator; ``None`` or empty for ONNX operators.
+
+        Returns:
+            Its outputs, without types and shapes.
         """
         name = claim_name(self._names, name)
         names = [name] if count == 1 else [claim_name(self._names, f"{name}/output_{index}") for index in range(count)]

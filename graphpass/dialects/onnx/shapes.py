@@ -23,6 +23,9 @@ def shape_proxies(nodes: Iterable[onnx.NodeProto], opset: int) -> list[onnx.Node
     Args:
         nodes: Nodes in topological order.
         opset: Imported version of the default operator set; before 13 only outputs of loops get proxies.
+
+    Returns:
+        The nodes with their proxies in place. Outputs keep their names.
     """
     proxies: list[onnx.NodeProto] = []
     for node in nodes:
@@ -81,7 +84,7 @@ def _skip(node: onnx.NodeProto) -> list[onnx.NodeProto]:
 
 
 def _compressed_product(node: onnx.NodeProto) -> list[onnx.NodeProto]:
-    """Create ``[.., N]`` from ``[.., K]``: one element along the last axis, repeated N times."""
+    """Return proxies of ``[.., N]`` from ``[.., K]``: the last axis summed, then repeated N times."""
     name, made = node.output[0], _Made(node)
     column = made.op("ReduceSum", node.input[0], made.integers([-1]), keepdims=1)
     made.op("Expand", column, made.integers([_attributes(node)["N"]]), output=name)
@@ -98,7 +101,7 @@ def _fused_product(node: onnx.NodeProto) -> list[onnx.NodeProto]:
 
 
 def _gathered_blocks(node: onnx.NodeProto) -> list[onnx.NodeProto]:
-    """Create ``[.., hidden]`` from scales ``[words, hidden / block]``; the data may be packed."""
+    """Return proxies of ``[.., hidden]`` from scales ``[words, hidden / block]``; none for other axes."""
     attributes, made = _attributes(node), _Made(node)
     rank_two = attributes.get("gather_axis", 0) == 0 and attributes.get("quantize_axis", 1) in {1, -1}
     if not rank_two or not attributes.get("block_size", 128):
@@ -109,7 +112,7 @@ def _gathered_blocks(node: onnx.NodeProto) -> list[onnx.NodeProto]:
 
 
 def _quantize(node: onnx.NodeProto) -> list[onnx.NodeProto]:
-    """Create the first input's shape in the zero point's type, by default u8."""
+    """Return a proxy of the first input's shape in the zero point's type, or u8."""
     if len(node.input) < 3 or not node.input[2]:
         return [helper.make_node("Cast", [node.input[0]], [node.output[0]], to=onnx.TensorProto.UINT8)]
     return _typed_as(node, node.input[2])
@@ -149,7 +152,7 @@ def _grouped(node: onnx.NodeProto) -> list[onnx.NodeProto]:
 
 
 def _multi_head(node: onnx.NodeProto) -> list[onnx.NodeProto]:
-    """Create ``[batch, queries, width of values]`` and ``[batch, heads, keys, size]``.
+    """Return proxies of ``[batch, queries, width of values]`` and ``[batch, heads, keys, size]``.
 
     For operands of other ranks than 3, Einsum leaves the shape unknown.
     """
@@ -167,14 +170,14 @@ def _multi_head(node: onnx.NodeProto) -> list[onnx.NodeProto]:
 
 
 def _quantized(made: _Made, heads: str, bits: int) -> str:
-    """Quantize new heads; two values of 4 bits share a byte."""
+    """Return the name of quantized new heads; two values of 4 bits share a byte."""
     if bits == 4:
         heads = made.op("Slice", heads, *(made.integers([number]) for number in (0, 2**31 - 1, -1, 2)))
     return made.op("Cast", heads, to=onnx.TensorProto.UINT8 if bits == 4 else onnx.TensorProto.INT8)
 
 
 def _linear_attention(node: onnx.NodeProto) -> list[onnx.NodeProto]:
-    """Create ``max(q_num_heads, kv_num_heads)`` heads of the value's size."""
+    """Return proxies of ``max(q_num_heads, kv_num_heads)`` heads of the value's size."""
     attributes, made = _attributes(node), _Made(node)
     heads = made.op("Reshape", node.input[2], made.integers([0, 0, attributes["kv_num_heads"], -1]))
     first = made.op("Slice", heads, *(made.integers([number]) for number in (0, 1, 2)))

@@ -95,7 +95,14 @@ def stage_sharded(model: OnnxModel, folder: Path, file_name: str, limit: int = P
 
 
 def _places(model: OnnxModel, limit: int) -> dict[_Key, _Position]:
-    """Assign a position to each range of data once, in the model's order."""
+    """Assign a position to each range of data once, in the model's order.
+
+    Returns:
+        The positions by location, offset and length of external data, or by name of an embedded weight.
+
+    Raises:
+        UnsupportedError: GP399, a weight is larger than `SHARD`.
+    """
     positions: dict[_Key, _Position] = {}
     shard = end = 0
     sources: list[tuple[_Key, str, ExternalData | bytes]] = [

@@ -193,7 +193,7 @@ def all_external_data(tensors: Iterable[onnx.TensorProto], model_file: Path | No
 
     Raises:
         ReadError: As `external_data`.
-    """
+    """  # noqa: DOC501 - _no_data is a ReadError
     files: dict[str, tuple[Path, int]] = {}
     for tensor in tensors:
         entries = {entry.key: entry.value for entry in tensor.external_data}
@@ -236,7 +236,11 @@ def mapped(tensor: onnx.TensorProto, model_file: Path | None) -> numpy.ndarray |
 
 
 def _data_file(tensor: onnx.TensorProto, location: str, model_file: Path | None) -> tuple[Path, int]:
-    """Return the file at ``location``, with links resolved, and its size."""
+    """Return the file at ``location``, with links resolved, and its size in bytes.
+
+    Raises:
+        ReadError: GP105, it is missing, not readable, or outside the model's folder.
+    """  # noqa: DOC501 - _no_data is a ReadError
     if (made := ScratchFile.find(location)) is not None:
         return made, made.stat().st_size
     if model_file is None:

@@ -81,7 +81,11 @@ def _goes_on(body: gs.Graph) -> bool:
 
 
 def _iterations(rewriter: OnnxRewriter, node: Node, form: _Form, count: int) -> list[Handle]:
-    """Write the iterations; return the outputs of the loop."""
+    """Write the iterations.
+
+    Returns:
+        The outputs of the loop: carried values, then stacked ones.
+    """
     write = rewriter.under(node.name)
     carried, stacks = list(form.carried), [list[Handle]() for _ in form.stacked]
     is_loop = node.op == "Loop"
@@ -102,7 +106,11 @@ def _iterations(rewriter: OnnxRewriter, node: Node, form: _Form, count: int) -> 
 
 
 def _copied(rewriter: OnnxRewriter, body: gs.Graph, prefix: str, inputs: list[Handle]) -> list[Handle]:
-    """Copy the nodes of a body; return the copies of its outputs."""
+    """Copy the nodes of a body.
+
+    Returns:
+        The copies of its outputs.
+    """
     copies: dict[int, gs.Tensor] = {id(port): tensor for port, tensor in zip(body.inputs, inputs, strict=True)}
     for node in body.nodes:
         name = f"{prefix}/{(node.name or node.op).lstrip('/')}"

@@ -103,7 +103,11 @@ def _copy_constants(graph: onnx.GraphProto) -> None:
 
 
 def _set_carried_ranks(graph: onnx.GraphProto) -> bool:
-    """Set the rank of carried tensors to their initial value's; return whether any changed."""
+    """Set the rank of carried tensors to their initial value's.
+
+    Returns:
+        Whether any was unknown before.
+    """
     changed = False
     pending: list[tuple[onnx.GraphProto, ChainMap[str, int]]] = [(graph, ChainMap())]
     while pending:
@@ -128,7 +132,11 @@ def _set_carried_ranks(graph: onnx.GraphProto) -> bool:
 
 
 def _set_result_shapes(graph: onnx.GraphProto) -> bool:
-    """Set ranks of carried results, and sizes that iterations keep; return whether any changed."""
+    """Set ranks of carried results, and sizes that iterations keep.
+
+    Returns:
+        Whether any was unknown before.
+    """
     changed = False
     infos = {info.name: info.type.tensor_type for info in (*graph.value_info, *graph.output, *graph.input)}
     for node in graph.node:

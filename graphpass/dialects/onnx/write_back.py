@@ -45,7 +45,11 @@ class WriteBack:
         }
 
     def run(self) -> bool:
-        """Write all edits; return whether the model changed."""
+        """Write all edits.
+
+        Returns:
+            Whether the model changed.
+        """
         surgery = self._surgery
         proto, graph = surgery.proto, surgery.graph
         self._pending.append(_Job(graph, proto.graph, ChainMap()))
@@ -167,7 +171,11 @@ class WriteBack:
         self._changed = True
 
     def _write_initializers(self, job: _Job, nodes: list[gs.Node]) -> ChainMap[int, None]:
-        """Remove dead initializers; write the others, new ones into the graph that reads them."""
+        """Remove dead initializers; write the others, new ones into the graph that reads them.
+
+        Returns:
+            Identities of the constants that the graph can read: its own, then those of outer graphs.
+        """
         holder, outer = job.holder, job.outer
         direct = _constants((tensor for node in nodes for tensor in node.inputs), job.graph.outputs, job.graph.inputs)
         anywhere = direct | _constants(tensor for node in nodes for tensor in reads(node))
@@ -192,7 +200,7 @@ class WriteBack:
         return own
 
     def _with_constant_nodes(self, nodes: list[gs.Node]) -> list[gs.Node]:
-        """Insert a Constant node for each new constant of a function, before all other nodes."""
+        """Return the nodes of a function, after a Constant node for each new constant."""
         constants = _constants(tensor for node in nodes for tensor in node.inputs)
         made = (
             ({"value": gs.Constant("", constant._values)}, gs.Variable(constant.name))
@@ -241,7 +249,11 @@ class WriteBack:
                 self._changed = True
 
     def _update_info(self, info: onnx.ValueInfoProto, tensor: gs.Tensor) -> bool:
-        """Declare the type of ``tensor``, keeping unsupported fields; return whether the type changed."""
+        """Declare the type of ``tensor``, keeping unsupported fields.
+
+        Returns:
+            Whether name or type changed.
+        """
         origin = self._surgery.tensors.get(id(tensor))
         changed: bool = info.name != tensor.name
         info.name = tensor.name
@@ -312,7 +324,7 @@ def _typed(constant: gs.Constant) -> numpy.ndarray:
 
 
 def _same(made: onnx.TensorProto, values: LazyWeights) -> bool:
-    """Compare loaded elements with those in the file."""
+    """Return whether loaded elements are equal to those in the file."""
     if (made.data_type, list(made.dims)) != (values.tensor.data_type, list(values.tensor.dims)):
         return False
     before, after = values.load(), numpy_helper.to_array(made)

@@ -44,7 +44,11 @@ def excerpt_of(model: openvino.Model, nodes: Iterable[Node]) -> openvino.Model:
 
 @contextlib.contextmanager
 def _cut_off(kept: Mapping[int, Node]) -> Iterator[list[openvino.Node]]:
-    """Replace values from other nodes by inputs of ``kept`` nodes during the block."""
+    """Replace values from other nodes by inputs of ``kept`` nodes during the block.
+
+    Yields:
+        The Parameters in their place.
+    """
     made: dict[tuple[int, int], openvino.Node] = {}
     before = []
     try:

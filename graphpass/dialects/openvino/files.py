@@ -102,7 +102,11 @@ def stage_openvino(
 
 
 def _take_out(stub: openvino.Model, mapped: MappedWeights) -> tuple[list[_Weight], dict[bytes, FileRange]]:
-    """Replace large Constants; return them, and file ranges of small ones by content."""
+    """Replace large Constants by ReadValues.
+
+    Returns:
+        The replaced weights, and the file ranges of small ones by content.
+    """
     weights: list[_Weight] = []
     small: dict[bytes, FileRange] = {}
     for graph in all_models(stub):

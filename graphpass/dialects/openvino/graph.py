@@ -73,6 +73,9 @@ def build(ov_model: openvino.Model, *, inline: bool = False) -> Graph:
         ov_model: The model.
         inline: Whether to inline bodies as `graphpass.ir.bodies` describes; otherwise an operator with bodies is one
             node.
+
+    Returns:
+        The view.
     """
     builder = _Builder()
     with counting("building the graph", ov_model.get_ordered_ops(), "operators") as ops:
@@ -136,7 +139,11 @@ class _Builder:
         output: openvino.Output,
         attributes: dict[str, Any],
     ) -> Value:
-        """Add a node for one port of ``op``: an output or a body's Parameter."""
+        """Add a node for one port of ``op``: an output or a body's Parameter.
+
+        Returns:
+            The value of ``output`` in the view.
+        """
         index = len(self.nodes)
         value = replace(_value(index, output), port=0)
         self.values[output.get_node().get_name(), output.get_index()] = value
@@ -164,7 +171,11 @@ class _Builder:
             self._add_port(branching, "If", inputs, output, {})
 
     def add_loop(self, op: Any) -> list[_Frame]:
-        """Add a node for each input of a loop's body; return frames for its operators."""
+        """Add a node for each input of a loop's body.
+
+        Returns:
+            A frame that ends the loop, and one of the body's operators, which is processed first.
+        """
         body, loop = op.get_function(), {"loop": op.get_type_name()}
         parameters = body.get_parameters()
         number: dict[str, Any] = dict(loop)

@@ -66,6 +66,9 @@ class OpenVINOModel(Model):
     def load(cls, path: Path) -> OpenVINOModel:
         """Read an IR: ``path`` and its ``.bin`` file.
 
+        Returns:
+            The model, with all of its names fixed.
+
         Raises:
             ReadError: GP106, the ``.xml`` file is damaged or not an IR; GP107, the ``.bin`` file is missing or too
                 short; GP110, a file changed while it was read.
@@ -84,6 +87,9 @@ class OpenVINOModel(Model):
         """Read an IR that graphpass wrote for comparison only; generated names are not detected.
 
         OpenVINO checks that all constants are within the ``.bin`` file.
+
+        Returns:
+            The model, without fixed names.
 
         Raises:
             ReadError: GP106, OpenVINO cannot read the file.
@@ -112,7 +118,7 @@ class OpenVINOModel(Model):
         return tuple(_port(port) for port in self.ov_model.outputs)
 
     def clone(self) -> OpenVINOModel:
-        """See `Model.clone`; constants share memory."""
+        """Return a copy, as `Model.clone`; constants share memory."""
         # In a clone all names are explicit, so generated names must be replaced before.
         self.stabilise_names()
         copy = OpenVINOModel(self.ov_model.clone(), self.path, self.fixed_names)
@@ -121,7 +127,7 @@ class OpenVINOModel(Model):
         return copy
 
     def excerpt(self, nodes: Iterable[Node]) -> tuple[OpenVINOModel, dict[int, int]]:
-        """See `Model.excerpt`; constants share memory."""
+        """Return an excerpt, as `Model.excerpt`; constants share memory."""
         self.stabilise_names()
         kept = tuple(nodes)
         copy = OpenVINOModel(excerpt_of(self.ov_model, kept), self.path, self.fixed_names)
@@ -142,7 +148,11 @@ class OpenVINOModel(Model):
         openvino_names.stabilise_names(self.ov_model, self.fixed_names, self._fixed_nodes)
 
     def validate(self) -> None:
-        """Infer types and shapes again with OpenVINO's checks; raise GP310 if they fail."""
+        """Infer types and shapes again with OpenVINO's checks.
+
+        Raises:
+            UnsupportedError: GP310, a check fails; the message has its error.
+        """
         try:
             self.ov_model.validate_nodes_and_infer_types()
         except RuntimeError as error:
@@ -150,7 +160,7 @@ class OpenVINOModel(Model):
             raise UnsupportedError("GP310", f"{called} is not a valid model: {openvino_words(error)}") from error
 
     def read_note(self, key: str) -> str | None:
-        """See `Model.read_note`; notes are in the rt_info."""
+        """Return a note, as `Model.read_note`; notes are in the rt_info."""
         path = ["graphpass", key]
         return self.ov_model.get_rt_info(path).astype(str) if self.ov_model.has_rt_info(path) else None
 

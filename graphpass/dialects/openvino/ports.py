@@ -29,7 +29,7 @@ def shape_of(shape: openvino.PartialShape) -> tuple[Dimension, ...] | None:
 
 @functools.lru_cache(maxsize=4096)
 def _dimensions(text: str) -> tuple[Dimension, ...] | None:
-    """Parse a shape: ``"[?,2,1..8]"``, or ``"[...]"`` for an unknown rank."""
+    """Return the shape in a text, ``"[?,2,1..8]"``; ``None`` for an unknown rank, ``"[...]"``."""
     if text == "[...]":
         return None
     return tuple(int(size) if size.isdecimal() else None for size in text[1:-1].split(",") if size)

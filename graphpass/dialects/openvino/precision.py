@@ -70,7 +70,11 @@ def _stored(graph: openvino.Model) -> dict[str, bool]:
 
 
 def _widen(graph: openvino.Model, decompression: _Decompression, counts: Counter[str]) -> list[openvino.Node]:
-    """Convert all nodes except stored weights to f32; return Converts that may become redundant."""
+    """Convert all nodes except stored weights to f32.
+
+    Returns:
+        Converts from or to f16 or bf16, which may be redundant.
+    """
     stored = _stored(graph)
     for node in reversed(graph.get_ordered_ops()):
         # Layout operators of weights must follow their Convert: plugins expect it directly after the constant.
@@ -113,7 +117,11 @@ def _only_read_in(node: openvino.Node, stored: dict[str, bool]) -> bool:
 
 
 def _set_types(node: openvino.Node) -> bool:
-    """Set type attributes of an operator to f32; return whether it has any."""
+    """Set type attributes of an operator to f32.
+
+    Returns:
+        Whether it has any; ``False`` for Parameters, which are not counted as operators.
+    """
     if node.get_type_name() == "ReadValue":
         return False  # the type follows from its variable
     names = [name for name, value in node.get_attributes().items() if isinstance(value, str) and value in HALVES]
@@ -157,7 +165,11 @@ class _Decompression:
 
 
 def _bypass(node: openvino.Node) -> bool:
-    """Remove a Convert whose types are equal; return whether it was removed."""
+    """Remove a Convert whose types are equal.
+
+    Returns:
+        Whether it was removed. It is kept if an input or another output would get its names.
+    """
     source, output = node.input_value(0), node.output(0)
     if source.get_element_type() != output.get_element_type():
         return False

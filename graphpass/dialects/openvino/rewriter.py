@@ -87,7 +87,11 @@ class OpenVINORewriter(Rewriter):
     def make(
         self, kind: str, inputs: Sequence[Operand], name: str, count: int, neutral: Mapping[str, Any]
     ) -> list[Handle]:
-        """See `Rewriter.make`; the attribute ``opset`` selects an operator set other than 13."""
+        """See `Rewriter.make`; the attribute ``opset`` selects an operator set other than 13.
+
+        Returns:
+            The outputs, as `Rewriter.make`.
+        """
         attributes = {NATIVE_NAMES.get(key, key): value for key, value in neutral.items()}
         opset = attributes.pop("opset", 13)
         sources = [self.handle(operand, f"{name}/input_{port}") for port, operand in enumerate(inputs)]
@@ -119,7 +123,11 @@ class OpenVINORewriter(Rewriter):
         return node.output(0)
 
     def input(self, name: str, element_type: str, shape: Sequence[Dimension] | openvino.PartialShape) -> Handle:
-        """See `Rewriter.input`; an inner tensor with this name loses the name."""
+        """See `Rewriter.input`; an inner tensor with this name loses the name.
+
+        Returns:
+            The output of the Parameter.
+        """
         self._release_name(name)
         parameter = opset13.parameter(_partial(shape), getattr(openvino.Type, element_type))
         parameter.set_friendly_name(name)
@@ -174,7 +182,11 @@ class OpenVINORewriter(Rewriter):
         self._changed = True
 
     def redirect_uses(self, old: Operand, new: Handle, only: Callable[[Use], bool] | None = None) -> int:
-        """See `Rewriter.redirect_uses`; for a handle, users outside of `graph` are redirected, too."""
+        """See `Rewriter.redirect_uses`; for a handle, users outside of `graph` are redirected, too.
+
+        Returns:
+            The number of redirected uses.
+        """
         count = 0
         if isinstance(old, Value):
             uses = self.graph.uses(old)
@@ -233,7 +245,7 @@ class OpenVINORewriter(Rewriter):
         initial: Handle | None,
         name: str,
     ) -> Handle:
-        """Add a variable; return the output of its ReadValue.
+        """Add a variable.
 
         Args:
             variable_id: Id of the variable.
@@ -241,6 +253,9 @@ class OpenVINORewriter(Rewriter):
             shape: Shape of the variable; symbols and ``None`` in it are dynamic, ``None`` alone is any rank.
             initial: Initial value; ``None`` for zeros, with size 0 along dynamic dimensions.
             name: Name of the ReadValue.
+
+        Returns:
+            The output of its ReadValue.
         """
         self._changed = True
         info = VariableInfo()
@@ -318,7 +333,7 @@ class OpenVINORewriter(Rewriter):
         return True
 
     def whole_shape(self, node: Node) -> tuple[int, ...]:
-        """See `Rewriter.whole_shape`; OpenVINO's ShapeOf has no start or end."""
+        """Return all axes, as `Rewriter.whole_shape`; OpenVINO's ShapeOf has no start or end."""
         return tuple(range(node.source().rank or 0))
 
     def set_axes(self, node: Node, axes: Sequence[int]) -> None:
@@ -365,7 +380,11 @@ class OpenVINORewriter(Rewriter):
         """See `Rewriter.mark_permuted`; OpenVINO infers all shapes."""
 
     def finish(self) -> bool:
-        """See `Rewriter.finish`; OpenVINO drops dead nodes by itself."""
+        """See `Rewriter.finish`; OpenVINO drops dead nodes by itself.
+
+        Returns:
+            Whether the model changed.
+        """
         if self._shapes:
             self._native.reshape(self._shapes)
         if self._changed:

@@ -55,7 +55,7 @@ class SelectiveSSM:
         return loop_over_tokens(name, count, _Body(self), operands, self.state, results.output(0), _TOKENS)
 
     def _copied(self, tensor: Handle) -> openvino.Node:
-        """Repeat each group of heads once, in the operators that the matcher requires."""
+        """Return groups of heads repeated once, by the operators that the matcher requires."""
         heads, key_dim = (size.get_length() for size in tensor.get_partial_shape()[2:])
         copies = opset1.tile(opset1.unsqueeze(tensor, _number(3)), _numbers(1, 1, 1, 1, 1))
         return opset1.reshape(copies, _numbers(0, 0, heads, key_dim), True)
