@@ -77,6 +77,9 @@ def read_parts(files: EncoderDecoder, read: Callable[[Path], Model] = load) -> E
         files: The files of the parts.
         read: Reads a file.
 
+    Returns:
+        The parts; the decoder of a merged file is also the first.
+
     Raises:
         ReadError: As `graphpass.io.load`.
     """

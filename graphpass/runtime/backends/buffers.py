@@ -55,11 +55,14 @@ class CacheBuffer:
         self._memory = self.content.reshape(-1)
 
     def move(self, sources: NDArray[np.int64], destinations: NDArray[np.int64]) -> int:
-        """Move entries of a growing cache in place, and return the number of bytes moved.
+        """Move entries of a growing cache in place.
 
         Args:
             sources: Indices of the entries along the sequence axis, int64 [n].
             destinations: New index of each entry, int64 [n].
+
+        Returns:
+            The number of bytes moved.
         """
         assert self._sequence is not None
         return move_entries(self.content, self._sequence, sources, destinations)
@@ -95,13 +98,16 @@ class CacheBuffer:
 
 
 def move_entries(memory: Array, axis: int, sources: NDArray[np.int64], destinations: NDArray[np.int64]) -> int:
-    """Copy entries in place, reading all before writing; return the bytes moved.
+    """Copy entries in place, reading all before writing.
 
     Args:
         memory: Contents of a cache.
         axis: The sequence axis of ``memory``.
         sources: Indices of the entries along ``axis``, int64 [n].
         destinations: New index of each entry, int64 [n].
+
+    Returns:
+        The number of bytes moved.
     """
     entries = np.moveaxis(memory, axis, 0)
     # Indexing copies the entries before any is overwritten.

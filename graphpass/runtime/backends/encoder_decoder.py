@@ -96,7 +96,13 @@ class EncoderDecoderSession:
         return self._hidden
 
     def step(self, ids: NDArray[np.int64]) -> Array:
-        """Feed tokens int64 [batch, length]; return their logits [batch, length, vocabulary].
+        """Feed tokens of the decoder.
+
+        Args:
+            ids: Token ids, int64 [batch, length].
+
+        Returns:
+            Their logits, [batch, length, vocabulary], in the model's type.
 
         Raises:
             UnsupportedError: GP320, an input cannot be fed; GP322, the runtime failed.

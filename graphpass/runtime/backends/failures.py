@@ -9,12 +9,12 @@ from graphpass.errors import GraphpassError, UnsupportedError
 
 
 def compiling(runtime: str) -> AbstractContextManager[None]:
-    """Turn exceptions of compilation into `UnsupportedError` GP321."""
+    """Return a context that turns exceptions of compilation into `UnsupportedError` GP321."""
     return _Translation("GP321", f"{runtime} cannot compile the model")
 
 
 def running(runtime: str) -> AbstractContextManager[None]:
-    """Turn exceptions of inference into `UnsupportedError` GP322."""
+    """Return a context that turns exceptions of inference into `UnsupportedError` GP322."""
     return _Translation("GP322", f"{runtime} failed to run the model")
 
 

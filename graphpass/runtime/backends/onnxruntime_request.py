@@ -91,7 +91,11 @@ def weights_in_place() -> Iterator[None]:
 
 
 def _in_utf8(path: Path) -> str:
-    """Return a path as text; raise GP321 if it is not UTF-8."""
+    """Return a path as text.
+
+    Raises:
+        UnsupportedError: GP321, it is not UTF-8.
+    """
     try:
         str(path).encode()
     except UnicodeEncodeError as error:
@@ -165,7 +169,11 @@ class OnnxRuntimeRequest:
             return {name: value.numpy() for name, value in results if name not in rooms}
 
     def ran(self) -> dict[str, tuple[str, str]]:
-        """End profiling; return operator and provider of each executed node, by node name."""
+        """End profiling.
+
+        Returns:
+            Operator and execution provider of each executed node, by node name.
+        """
         events = json.loads(Path(self._session.end_profiling()).read_text(encoding="utf-8"))
         kernels = [event for event in events if event.get("name", "").endswith(_KERNEL)]
         return {

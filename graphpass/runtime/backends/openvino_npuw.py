@@ -50,7 +50,12 @@ class OpenVINONpuwStore(CacheStore):
     steps_per_copy = 0.0
 
     def __init__(self, model: Model, inventory: Inventory, device: Device) -> None:
-        """Compile the model; raises as `graphpass.runtime.open_session`."""
+        """Compile the model.
+
+        Raises:
+            UnsupportedError: GP321, the model has outputs besides logits, or there is no such device; otherwise as
+                `graphpass.runtime.open_session`.
+        """
         super().__init__(model, inventory)
         others = [name for name in self.outputs if name != self.logits_output]
         if others:

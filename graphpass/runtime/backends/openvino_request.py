@@ -51,7 +51,11 @@ class OpenVINORequest:
         self.renew()
 
     def infer(self, feeds: dict[str, Array], rooms: dict[str, Array] | None = None) -> dict[str, Array]:
-        """See `graphpass.runtime.backends.request.Request`; only a model with variables gets copies of its inputs."""
+        """See `graphpass.runtime.backends.request.Request`; only a model with variables gets copies of its inputs.
+
+        Returns:
+            Outputs by name, without those in ``rooms``; copies of the runtime's memory.
+        """
         rooms = rooms or {}
         if self._states:
             # With shared inputs the CPU plugin of 2026.4.1 crashed once on lfm2, in a process that ran many models.

@@ -98,7 +98,11 @@ def _session(path: Path, entries: Mapping[str, str]) -> Any:
 
 @functools.cache
 def _device() -> tuple[Any, Any]:
-    """Return the plugin's module and its device; an NPU is preferred to the emulator."""
+    """Return the plugin's module and its device; an NPU is preferred to the emulator.
+
+    Raises:
+        UnsupportedError: GP321, onnxruntime-qnn is not installed, or lists no device.
+    """
     import onnxruntime
 
     try:

@@ -49,6 +49,9 @@ def open_request(model: Model, device: Device, backend: Backend = "auto") -> Req
         device: The device and its settings.
         backend: The runtime; ``"auto"`` selects ONNX Runtime for ONNX.
 
+    Returns:
+        The compiled model.
+
     Raises:
         UnsupportedError: GP321, the runtime refuses the model.
         UsageError: GP240, ONNX Runtime does not support the device or its properties.

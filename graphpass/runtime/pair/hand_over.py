@@ -129,7 +129,11 @@ def _check(buffer: NDArray[Any], source: Placement, destination: Placement, exte
 
 
 def _folded(source: Placement, destination: Placement, extent: tuple[int, ...]) -> tuple[int, int]:
-    """Merge trailing axes to one row; return the number of other axes and its size."""
+    """Merge trailing axes to one row.
+
+    Returns:
+        The number of other axes, and the number of elements in a row.
+    """
     outer, row = len(extent), 1
     while outer:
         outer -= 1

@@ -114,12 +114,15 @@ class CacheStore(ABC):
         """Return the settings of the runtime that affect the contents of caches."""
 
     def runs(self, past: int, length: int, batch: int) -> list[int]:
-        """Split a step into runs of the model; return the number of tokens of each.
+        """Split a step into runs of the model.
 
         Args:
             past: Number of entries in the caches before the step.
             length: Number of new tokens of each row.
             batch: Number of rows.
+
+        Returns:
+            The number of tokens in each run.
 
         Raises:
             UnsupportedError: GP323, the model has a fixed length, and ``length`` is not a multiple of it.
@@ -261,7 +264,7 @@ def check_editable(inventory: Inventory, *, written_in_place: bool = False) -> N
     Raises:
         UnsupportedError: GP370, a cache is of unknown kind; or a ``kv`` cache is of fixed capacity, so that it may lack
             entries of some positions.
-    """
+    """  # noqa: DOC501 - does_not_grow is an UnsupportedError
     windows = inventory.windowed
     for cache in inventory.caches:
         if cache.kind == "unknown":

@@ -336,7 +336,7 @@ class EditableSession:
         return tokens[:, common:]
 
     def _in_rows(self, tokens: ArrayLike, *, one_each: bool = False) -> NDArray[Any]:
-        """Add a missing batch axis, or with ``one_each`` a missing length axis."""
+        """Return tokens with a batch axis added if missing, or with ``one_each`` a length axis."""
         array = np.asarray(tokens)
         is_embedded = self._embeddings is not None and not is_ids(array)
         if not is_embedded:
@@ -346,7 +346,11 @@ class EditableSession:
         return array
 
     def _numbered(self, tokens: ArrayLike, name: str) -> NDArray[np.int64]:
-        """Return ids, or hashes of embeddings, int64 [batch, length]; errors name ``name``."""
+        """Return ids, or hashes of embeddings, int64 [batch, length].
+
+        Raises:
+            UsageError: GP241, ids have another rank or are empty; the message has ``name``.
+        """
         if self._embeddings is not None:
             self._embeddings.keep(self._numbers_in_use)
             return self._embeddings.number(tokens)
@@ -369,7 +373,11 @@ class EditableSession:
         return tokens if self._owed is None else tokens.then(self._owed)
 
     def _positions(self, position_ids: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.int64]:
-        """Return positions, int64 [*axes, batch, length], of tokens ``shape`` [batch, length]."""
+        """Return positions, int64 [*axes, batch, length], of tokens ``shape`` [batch, length].
+
+        Raises:
+            UsageError: GP241, ``position_ids`` has another shape.
+        """
         array = np.asarray(position_ids, np.int64)
         wanted = (*self._inputs.axes, *shape)
         if array.shape not in (shape, wanted):
@@ -413,7 +421,11 @@ class EditableSession:
         self._slots = Slots(batch, self._inputs.axes)
 
     def _arrange(self, slots: Slots) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Move entries for the next step; return sources and destinations for the model to move."""
+        """Move entries for the next step.
+
+        Returns:
+            Sources and destinations that the model moves, int64 [n] each; empty if it does not.
+        """
         if not slots.in_place and self._inputs.takes_moves:
             self._copy_snapshots()
             entries = slots.compact()

@@ -85,7 +85,7 @@ def write_state(path: Path, state: SavedState, origin: SavedOrigin) -> None:
 
     Raises:
         WriteError: GP501, the file system reports an error.
-    """
+    """  # noqa: DOC501 - staging raises WriteError
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 

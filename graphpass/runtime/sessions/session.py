@@ -328,7 +328,14 @@ class DecodeSession(EditableSession):
         return SavedOrigin(model_digest(self.store.model), self.store.settings())
 
     def _cut(self, slots: Slots, fed: Tokens) -> list[int]:
-        """Split new tokens into runs that weigh tokens by their own columns of the mask."""
+        """Split new tokens into runs that weigh tokens by their own columns of the mask.
+
+        Returns:
+            The number of tokens in each run.
+
+        Raises:
+            UnsupportedError: GP379, the model reads other columns of attention_mask for them.
+        """
         runs = self.store.runs(slots.size, fed.length, self.batch)
         if not (self.store.fixed and self.store.growing) or (slots.visible.all() and fed.mask.all()):
             return runs
@@ -436,7 +443,11 @@ class DecodeSession(EditableSession):
         return results
 
     def _replayed_step(self, slots: Slots, step: StepInputs) -> dict[str, Array]:
-        """Run the whole history; return the outputs of the new tokens."""
+        """Run the whole history.
+
+        Returns:
+            Outputs of the new tokens.
+        """
         whole = slots.tokens()
         embedded = self._embedded(whole.ids)
         again = StepInputs(whole.ids, whole.mask, whole.positions, 0, tree_mask=step.tree_mask, embeddings=embedded)

@@ -151,6 +151,9 @@ class ModelHead:
     def __call__(self, tokens: NDArray[np.int64], states: Array) -> tuple[Array, Array]:
         """See `Head`.
 
+        Returns:
+            Logits [length, vocabulary] and states [length, width], in the model's type.
+
         Raises:
             UnsupportedError: GP322, the runtime failed.
         """
