@@ -30,6 +30,9 @@ def check_model(
             available memory are not tried.
         encoder: The encoder, if ``model`` is the decoder of an encoder-decoder.
 
+    Returns:
+        The findings; without a confirmation unless ``confirm`` is set.
+
     Raises:
         UsageError: GP223, the target has no rules; GP228, the environment of a GPU does not exist; or as
             `graphpass.engine.pipeline.parse_target`.

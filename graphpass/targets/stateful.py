@@ -85,14 +85,14 @@ class StatefulTarget(Target):
         return "insert-reorder"
 
     def pipeline(self, model: Model) -> tuple[Pass[Any], ...]:
-        """See `Target.pipeline`.
+        """Return the passes, as `Target.pipeline`.
 
         Raises:
             UsageError: GP224, the runtime does not support ``cache=reorder``; GP226, the model has no caches to
                 reorder.
             UnsupportedError: GP338, the model is an encoder, and the runtime requires caches; GP367, the model runs
                 only on one version of OpenVINO's GPU plugin.
-        """
+        """  # noqa: DOC501 - encoder_error is an UnsupportedError
         if not model.analysis(is_encoder):
             return self._pipeline(model, None)
         if not self.encoders:
@@ -108,6 +108,9 @@ class StatefulTarget(Target):
 
     def encoder_pipeline(self, model: Model, first: Path | None) -> tuple[Pass[Any], ...]:
         """See `Target.encoder_pipeline`.
+
+        Returns:
+            The passes, in order.
 
         Raises:
             UsageError: GP226, the target does not support models of an encoder and a decoder; GP227, the encoder fills

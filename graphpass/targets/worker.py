@@ -81,6 +81,9 @@ def run_worker(code: str, model: Model, tried: str, environment: Path | None = N
         model: The model; saved for the worker if it was edited or has no file.
         tried: Description of the trial.
         environment: A folder with ``venv`` and ``env.sh`` to run in; ``None`` for this Python.
+
+    Returns:
+        The filled ``answer``, or the reason why OpenVINO or the process failed.
     """
     with tempfile.TemporaryDirectory() as scratch:
         file = model.path

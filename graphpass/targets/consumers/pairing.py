@@ -31,6 +31,9 @@ def paired_by_order(inventory: Inventory, pasts: list[str], presents: list[str],
         pasts: Names of the inputs that the program finds.
         presents: Names of the outputs that the program finds.
         kinds: Kind of each past according to the program.
+
+    Returns:
+        The pairing, with a sentence for each problem.
     """
     pairing = Pairing()
     caches = {cache.read: cache for cache in inventory.caches}

@@ -109,6 +109,9 @@ def _require_free_shape(graph: Graph, node: Node, chain: OperandChain) -> None:
 
     The fusion requires one user. The plugin removes a ShapeOf whose result it can derive from symbolic dimensions, as
     for the target of a Reshape, or the Slice of a mask that has no effect. A remaining ShapeOf is a second user.
+
+    Raises:
+        MissError: A Broadcast of kv heads or an output reads its size.
     """
     copies = {inner.index for inner in chain.layout if inner.op == "Broadcast"}
     shapes = [use.node.outputs[0] for use in graph.uses(node.outputs[0]) if use.node.op == "ShapeOf"]

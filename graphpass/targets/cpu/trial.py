@@ -7,7 +7,11 @@ from graphpass.ir.model import Model
 
 
 def observe(model: Model) -> Observation:
-    """Compile ``model``, and list the operators that are fused into attention kernels."""
+    """Compile ``model`` on the CPU plugin.
+
+    Returns:
+        The observation, with the names of operators that are fused into attention kernels.
+    """
     import openvino
 
     from graphpass.dialects.openvino.model import OpenVINOModel

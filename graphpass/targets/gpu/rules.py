@@ -84,6 +84,7 @@ def _form(graph: Graph, write: Node) -> str:
 
     Raises:
         MissError: At the first node that prevents the fusion.
+        _RefusalError: At the first node on which the plugin fails.
     """
     concat = _before(graph, write)
     if concat.op == "Convert":

@@ -31,7 +31,10 @@ def run():
 
 
 def observe(model: Model) -> Observation | str:
-    """Compile ``model`` and list the variables of ``kv_cache``; without a GPU, return the reason.
+    """Compile ``model`` on the GPU plugin.
+
+    Returns:
+        The observation, with the ids of variables of ``kv_cache``; the reason without a GPU.
 
     Raises:
         UsageError: GP228, ``GRAPHPASS_GPU_ENVIRONMENT`` is not the folder of an environment.

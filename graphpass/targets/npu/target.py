@@ -42,7 +42,7 @@ class NPU(StatefulTarget):
     view = staticmethod(view.view)
 
     def pipeline(self, model: Model) -> tuple[Pass[Any], ...]:
-        """See `Target.pipeline`.
+        """Return the passes, as `Target.pipeline`.
 
         Raises:
             UsageError: GP224, NPUW does not support ``cache=reorder``.

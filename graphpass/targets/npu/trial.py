@@ -90,6 +90,9 @@ def observe(model: Model) -> Observation | str:
 
     A decoder runs 8 steps with ``NPUW_LLM`` and caches in f16. A model of static shapes runs once on NPUW's generic
     path.
+
+    Returns:
+        The observation, or the reason why the CPU plugin fails.
     """
     if Phase.find(model) is not None:
         tried = "compiled on NPUW's generic path on the CPU, and ran once"

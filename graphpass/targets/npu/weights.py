@@ -36,7 +36,11 @@ def not_widened(graph: Graph) -> Iterator[Miss]:
 
 
 def _symmetric(graph: Graph, stored: Value, multiply: Node) -> str | None:
-    """Check weights without zero points: i8 read by a product, i4 also through layout operators."""
+    """Check weights without zero points: i8 read by a product, i4 also through layout operators.
+
+    Returns:
+        The reason why NPUW fails on them; ``None`` if it does not, or does not match them.
+    """
     scale = multiply.source(1)
     # Runtimes fold layout operators on constants.
     is_stored = graph.producer(graph.look_through(scale, _MOVES)).op == "Constant"
@@ -59,7 +63,11 @@ def _symmetric(graph: Graph, stored: Value, multiply: Node) -> str | None:
 
 
 def _with_zeros(graph: Graph, stored: Value, subtract: Node, multiply: Node) -> str | None:
-    """Check u4 weights with zero points: u4 in f16, or one f32 for all."""
+    """Check u4 weights with zero points: u4 in f16, or one f32 for all.
+
+    Returns:
+        The reason why NPUW fails on them; ``None`` if it does not, or does not match them.
+    """
     if stored.element_type != "u4":
         return None
     producer = graph.producer(subtract.source(1))

@@ -78,13 +78,13 @@ class ORTGenAI(ORT):
         return True
 
     def pipeline(self, model: Model) -> tuple[Pass[Any], ...]:
-        """See `Target.pipeline`.
+        """Return the passes, as `Target.pipeline`.
 
         Raises:
             PreconditionError: GP396, the number of positions or of token ids is unknown.
             ReadError: GP116, a configuration beside the model is not a JSON object.
             UnsupportedError: GP338, the model is an encoder; GP366, the model is OpenVINO IR.
-        """
+        """  # noqa: DOC501 - encoder_error is an UnsupportedError
         require_onnx(model, self.name)
         if model.analysis(is_encoder):
             raise encoder_error(self.name, "ort")
@@ -94,6 +94,9 @@ class ORTGenAI(ORT):
 
     def encoder_pipeline(self, model: Model, first: Path | None) -> tuple[Pass[Any], ...]:
         """See `Target.encoder_pipeline`.
+
+        Returns:
+            The passes, in order.
 
         Raises:
             UnsupportedError: GP366, the model is OpenVINO IR; GP397, onnxruntime-genai does not support the encoder.
@@ -113,6 +116,9 @@ class ORTGenAI(ORT):
 
     def decoder_pipeline(self, model: Model, first: Path | None) -> tuple[Pass[Any], ...]:  # noqa: ARG002
         """See `Target.decoder_pipeline`.
+
+        Returns:
+            The passes, in order.
 
         Raises:
             UnsupportedError: GP397, onnxruntime-genai does not support the decoder; otherwise as `pipeline`.
@@ -164,11 +170,25 @@ class ORTGenAI(ORT):
         return observe_whisper(encoder, decoder, self.context)
 
     def files(self, model: Model, source: Path | None) -> dict[str, str]:
-        """See `Target.files`; raises as `graphpass.targets.ort.genai_config.genai_config`."""
+        """See `Target.files`.
+
+        Returns:
+            The text of ``genai_config.json``.
+
+        Raises:
+            ReadError, PreconditionError, UnsupportedError: As `graphpass.targets.ort.genai_config.genai_config`.
+        """
         return {"genai_config.json": genai_config(model, source, self.context, self.device)}
 
     def files_beside(self, encoder: Model, decoder: Model, source: Path | None) -> dict[str, str]:
-        """See `Target.files_beside`; raises as `graphpass.targets.ort.genai_whisper.whisper_config`."""
+        """See `Target.files_beside`.
+
+        Returns:
+            The text of ``genai_config.json``, and of ``audio_processor_config.json`` if ``source`` states a processor.
+
+        Raises:
+            UnsupportedError: GP397, as `graphpass.targets.ort.genai_whisper.whisper_config`.
+        """
         processor = audio_processor(source)
         return {
             "genai_config.json": whisper_config(encoder, decoder, source, self.context, self.device),

@@ -27,11 +27,14 @@ _UNPACKED = {"session.disable_prepacking": "1"}
 
 
 def observe(model: Model, context: int | None) -> Observation | str:
-    """Generate with ``model``; return the reason if no trial is possible.
+    """Generate with ``model`` in onnxruntime-genai.
 
     Args:
         model: A decoder in ONNX.
         context: Number of positions; ``None`` for that in config.json beside the model.
+
+    Returns:
+        The observation, or the reason why no trial is possible.
     """
     from graphpass.targets.ort.genai_config import genai_config
 
@@ -39,12 +42,15 @@ def observe(model: Model, context: int | None) -> Observation | str:
 
 
 def observe_whisper(encoder: Model, decoder: Model, context: int | None) -> Observation | str:
-    """Generate from silence; return the reason if no trial is possible.
+    """Generate from silence in onnxruntime-genai.
 
     Args:
         encoder: The audio encoder.
         decoder: Its decoder.
         context: Number of positions; ``None`` for that in config.json beside the decoder.
+
+    Returns:
+        The observation, or the reason why no trial is possible.
     """
     from graphpass.targets.ort.genai_whisper import FRAMES, whisper_config
 

@@ -46,11 +46,14 @@ def batches_for(model: Model) -> tuple[Rows, ...]:
 
 
 def on_cpu(model: Model, batches: tuple[Rows, ...]) -> list[Generated] | str:
-    """Generate on ONNX Runtime's CPU provider; return the reason if it fails.
+    """Generate on ONNX Runtime's CPU provider.
 
     Args:
         model: The model.
         batches: Prompts of each batch, see `generate`.
+
+    Returns:
+        A result for each batch, or the reason why the provider fails.
     """
     from graphpass.runtime import open_session
 
@@ -67,6 +70,9 @@ def generate(session: DecodeSession, rows: Rows) -> Generated:
     Args:
         session: The session, which is reset.
         rows: Token ids of each prompt; shorter prompts are padded on the left.
+
+    Returns:
+        The tokens, with the logits of the first in f32.
 
     Raises:
         UnsupportedError: The runtime fails.

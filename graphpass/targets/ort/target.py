@@ -119,11 +119,15 @@ class ORT(Target):
         return observe(model)
 
     def attempt(self, model: Model) -> Observation | str:
-        """Run the trial on the CPU provider."""
+        """Run the trial on the CPU provider.
+
+        Returns:
+            The observation; see `graphpass.targets.ort.trial.observe`.
+        """
         return trial.observe(model)
 
     def pipeline(self, model: Model) -> tuple[Pass[Any], ...]:
-        """See `Target.pipeline`.
+        """Return the passes, as `Target.pipeline`.
 
         Raises:
             ReadError: GP116, the configuration beside the model is not a JSON object.

@@ -18,7 +18,11 @@ _LARGE = 2**28
 
 
 def observe(model: Model) -> Observation:
-    """Open ``model`` and run it; large weights are read in place if kernels support it."""
+    """Open ``model`` and run it; large weights are read in place if kernels support it.
+
+    Returns:
+        The observation, with the names of fused operators.
+    """
     from graphpass.runtime.backends.onnxruntime_request import weights_in_place
 
     is_compressed = any(True for _ in model.graph.of_op(*COMPRESSED_PRODUCTS, "QMoE"))

@@ -39,9 +39,12 @@ _HEAVY = NORMS | PRODUCTS | STATE_OPERATORS.keys() | {"MoE", "QMoE", "Softmax"}
 
 
 def observe(model: OnnxModel) -> Observation | str:
-    """Generate with ``model`` on WebGPU; return the reason if no trial is possible.
+    """Generate with ``model`` on WebGPU.
 
     If the adapter does not support f16, a model in f16 is tried in f32.
+
+    Returns:
+        The observation, or the reason why no trial is possible.
     """
     where = environment()
     if isinstance(where, str):

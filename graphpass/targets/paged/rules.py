@@ -99,7 +99,7 @@ def _caches(graph: Graph, inventory: Inventory, attention: dict[str, Finding]) -
 
 
 def _entries(graph: Graph, cache: Cache) -> Iterator[Use]:
-    """Yield the uses of the state, also through the beam Gather and a Concat."""
+    """Return the uses of the state, also through the beam Gather and a Concat."""
     reads = graph.reads[cache.read].outputs
     return graph.forward(reads, lambda use: use.node.outputs if use.node.op in {"Gather", "Concat"} else ())
 

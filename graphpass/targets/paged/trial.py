@@ -78,7 +78,11 @@ def run():
 
 
 def observe(model: Model) -> Observation:
-    """Run SDPAToPagedAttention, list the transformed variables, and compare the logits of a prompt."""
+    """Run SDPAToPagedAttention, and compare the logits of a prompt.
+
+    Returns:
+        The observation, with the ids of the transformed variables.
+    """
     done = run_worker(_WORKER, model, "ran SDPAToPagedAttention on a copy")
     if done.refusal is not None:
         return done.refusal

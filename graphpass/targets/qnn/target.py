@@ -59,7 +59,7 @@ class QNN(Target):
         return Split(self.prompt, self.prompt if self.chunk is None else self.chunk, self.capacity, after)
 
     def pipeline(self, model: Model) -> tuple[Pass[Any], ...]:
-        """See `Target.pipeline`.
+        """Return the passes, as `Target.pipeline`.
 
         Raises:
             UnsupportedError: GP366, the model is OpenVINO IR.
@@ -90,12 +90,20 @@ class QNN(Target):
                 trial.compile_file(folder / name)
 
     def predict_beside(self, encoder: Model, decoder: Model, inventory: Inventory) -> tuple[Finding, ...]:
-        """See `Target.predict_beside`; the encoder is the prefill model."""
+        """See `Target.predict_beside`; the encoder is the prefill model.
+
+        Returns:
+            Findings on both models.
+        """
         return rules.predict_pair(encoder, decoder, inventory)
 
     def observe(self, model: Model) -> Observation | str:
         return trial.observe(model, model)
 
     def observe_beside(self, encoder: Model, decoder: Model) -> Observation | str:
-        """See `Target.observe_beside`; the encoder is the prefill model."""
+        """See `Target.observe_beside`; the encoder is the prefill model.
+
+        Returns:
+            The observation, or the reason why no trial is possible.
+        """
         return trial.observe(encoder, decoder)

@@ -59,7 +59,7 @@ class Web(Target):
         return ORT(device=device, precision="f32", context=self.context, padding="any")
 
     def pipeline(self, model: Model) -> tuple[Pass[Any], ...]:
-        """See `Target.pipeline`.
+        """Return the passes, as `Target.pipeline`.
 
         Raises:
             ReadError: GP116, the configuration beside the model is not a JSON object.
@@ -99,7 +99,14 @@ class Web(Target):
         return _file_of(self.dtype or data_type_of(model))
 
     def files(self, model: Model, source: Path | None) -> dict[str, str]:
-        """See `Target.files`; raises as `graphpass.targets.ort.context.configuration`."""
+        """See `Target.files`.
+
+        Returns:
+            The text of ``config.json``.
+
+        Raises:
+            ReadError: GP116, the configuration beside the model is not a JSON object.
+        """
         return {"config.json": config_file(model, source, self.device, self.file_for(model))}
 
 

@@ -37,7 +37,7 @@ _NO_ADAPTER = "Failed to get a WebGPU adapter"
 
 
 def observe(model: OnnxModel, config: str, file: str, device: str, difference: str = "") -> Observation | str:
-    """Generate with ``model`` on transformers.js; return the reason if no trial is possible.
+    """Generate with ``model`` on transformers.js.
 
     Args:
         model: The model.
@@ -45,6 +45,9 @@ def observe(model: OnnxModel, config: str, file: str, device: str, difference: s
         file: Path of the model in the folder.
         device: ``"webgpu"`` or ``"wasm"``.
         difference: Text on how ``model`` differs from the checked model, such as its precision; may be empty.
+
+    Returns:
+        The observation, or the reason why no trial is possible.
     """
     from graphpass.dialects.onnx.shards import stage_sharded
 
@@ -91,7 +94,7 @@ def run_task(
     *,
     in_browser: bool,
 ) -> list[Generated] | str:
-    """Generate with a folder in a separate process; return the error if that fails.
+    """Generate with a folder in a separate process.
 
     Args:
         javascript: The programs.
@@ -100,6 +103,9 @@ def run_task(
         batches: Prompts of each batch, as token ids; shorter prompts are padded on the left.
         steps: Number of tokens to generate.
         in_browser: Whether to generate in Chromium, not in Node.
+
+    Returns:
+        A result for each batch, or the error of the process.
     """
     results = answers_of(javascript, folder, device, batches, steps, in_browser=in_browser)
     if isinstance(results, str):
@@ -110,7 +116,12 @@ def run_task(
 def answers_of(
     javascript: JavaScript, folder: Path, device: str, batches: tuple[Rows, ...], steps: int, *, in_browser: bool
 ) -> list[dict[str, Any]] | str:
-    """See `run_task`; returns the results of ``generate.mjs`` as objects."""
+    """See `run_task`; returns the results of ``generate.mjs`` as objects.
+
+    Returns:
+        The results of ``generate.mjs``, an object for each batch with ``tokens`` and ``logits``, or the error of the
+        process.
+    """
     with tempfile.TemporaryDirectory(prefix=".graphpass_web-") as name:
         task, answer = Path(name, "task.json"), Path(name, "answer.json")
         software = software_vulkan()
