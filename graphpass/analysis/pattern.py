@@ -81,6 +81,9 @@ class Pattern(ABC):
             graph: The graph.
             at: The value, or the node whose first output is the value.
             bindings: A match whose variables and nodes are already bound.
+
+        Returns:
+            The match; otherwise the miss farthest upstream.
         """
         from graphpass.ir.graph import Node
 

@@ -30,11 +30,14 @@ class RewriteRule:
 
 
 def rewrite(rewriter: Rewriter, rules: Iterable[RewriteRule]) -> dict[str, int]:
-    """Replace the matches of ``rules``; return their number by statistic, without zeros.
+    """Replace the matches of ``rules``.
 
     Args:
         rewriter: Rewriter of the model. Its view does not change, so that no rule matches replacements.
         rules: Rules in the order of application.
+
+    Returns:
+        Number of replacements by statistic, without zeros.
     """
     counts: dict[str, int] = {}
     for rule in rules:

@@ -279,14 +279,14 @@ def _overwriting(node: Node, labels: Labels) -> list[TraceStep]:
 
 
 def _aligned(source: Value, labels: Labels) -> Labels | None:
-    """Drop the labels of leading axes that broadcasting adds."""
+    """Return labels without leading axes that broadcasting adds; ``None`` if ``source`` has more axes."""
     if source.shape is None:
         return labels
     return labels[len(labels) - len(source.shape) :] if len(source.shape) <= len(labels) else None
 
 
 def _beside_copies(source: Value, result: Value, labels: Labels | None) -> Labels | None:
-    """Move the label of heads from copies of a single head to that head."""
+    """Return labels with heads moved from copies of a single head to that head."""
     before, after = source.shape, result.shape
     if labels is None or before is None or after is None or len(before) != len(after) or "heads" not in labels:
         return labels

@@ -79,7 +79,11 @@ def bare_operands(
 
 
 def _with_heads(graph: Graph, operand: BareOperand) -> BareOperand:
-    """Return ``[batch, heads, length, size]`` of an operand ``[batch * heads, length, size]``."""
+    """Return ``[batch, heads, length, size]`` of an operand ``[batch * heads, length, size]``.
+
+    Raises:
+        MissError: The operand is not a Reshape that merges only batch and heads.
+    """
     value, node = operand.value, graph.producer(operand.value)
     if value.rank != 3:
         return operand
@@ -97,7 +101,7 @@ def _with_heads(graph: Graph, operand: BareOperand) -> BareOperand:
 
 
 def _bare(graph: Graph, operand: BareOperand) -> BareOperand:
-    """Look through scales of query and key, axis swaps of the key, and idle conversions."""
+    """Return an operand before scales (query, key), axis swaps (key) and idle conversions."""
     while True:
         node = graph.producer(operand.value)
         scaled = scale_of(graph, node) if operand.role != "value" and node.op in {"Multiply", "Divide"} else None
@@ -139,7 +143,7 @@ def _keeps_heads(match: Match) -> bool:
 def _of_one_type(
     graph: Graph, query: BareOperand, key: BareOperand, value: BareOperand
 ) -> tuple[BareOperand, BareOperand, BareOperand]:
-    """Look through widening Converts if that makes the types of the operands agree.
+    """Return the operands before widening Converts if that makes their types agree.
 
     Exports in f16 compute the Softmax, and often the scores, in f32. The CPU plugin does not fuse caches with an
     operator if Converts are between them, so key and value determine the type. The query may keep a wider type.

@@ -139,7 +139,7 @@ def match(graph: Graph, softmax: Node, *, loosely: bool = False) -> Attention:
 
     Returns:
         The attention block; a miss if the subgraph around ``softmax`` has another form.
-    """
+    """  # noqa: DOC501 - or_miss returns the miss
     weights = _weights(graph, softmax)
     scores = _scores(graph, softmax)
     if scores.cap is not None and not loosely:
@@ -182,7 +182,11 @@ def match(graph: Graph, softmax: Node, *, loosely: bool = False) -> Attention:
 
 
 def _check_uses(graph: Graph, softmax: Node, scores: Scores, gate: frozenset[int]) -> None:
-    """Raise a miss unless the scores are used only by the Softmax and a ``gate``."""
+    """Check that the scores are used only by the Softmax and a ``gate``.
+
+    Raises:
+        MissError: They have another user.
+    """
     path = {softmax.index, *(value.node for value in scores.values), *gate}
 
     def outputs(use: Use) -> tuple[Value, ...]:

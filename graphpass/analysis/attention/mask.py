@@ -184,7 +184,11 @@ def _of_operator(node: Node) -> tuple[bool, bool, tuple[int, ...]]:
 
 
 def _scope(elements: Elements, attention: Attention) -> Scope:
-    """Return the symbolic indices of the scores."""
+    """Return the symbolic indices of the scores.
+
+    Raises:
+        UnknownError: The scores do not match.
+    """
     graph, node = elements.graph, attention.node
     if not attention.is_fused:
         scores = read_scores(graph, node)
@@ -232,7 +236,11 @@ def _keys(elements: Elements, node: Node, queries: Expr) -> Expr:
 
 
 def _terms(elements: Elements, attention: Attention, scope: Scope) -> Iterator[tuple[Mask | None, Expr]]:
-    """Yield each mask with its element at ``scope``, and ``None`` with the condition of attributes."""
+    """Yield each mask with its element at ``scope``, and ``None`` with the condition of attributes.
+
+    Raises:
+        UnknownError: The operator is SparseAttention.
+    """
     graph, node = elements.graph, attention.node
     if not attention.is_fused:
         scores = read_scores(graph, node)
@@ -257,7 +265,11 @@ def _terms(elements: Elements, attention: Attention, scope: Scope) -> Iterator[t
 
 
 def _element(elements: Elements, mask: Mask, scope: Scope) -> Expr:
-    """Return the element of a mask that is broadcast to the scores."""
+    """Return the element of a mask that is broadcast to the scores.
+
+    Raises:
+        UnknownError: The mask has more than 4 dimensions.
+    """
     sizes = elements.shape(mask.value)
     own = (scope.row, scope.head, scope.query, scope.key)
     if mask.merges_heads:

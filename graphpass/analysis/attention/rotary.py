@@ -17,13 +17,13 @@ def moved_positions(graph: Graph) -> Node | None:
 
 
 def positions_of_angles(graph: Graph) -> Iterator[Node]:
-    """Yield the nodes upstream of Sin and Cos, up to sizes and Ranges."""
+    """Return the nodes upstream of Sin and Cos, up to sizes and Ranges."""
     angles = [value for node in graph.of_op("Sin", "Cos") for value in node.inputs]
     return graph.backward(angles, lambda node: () if node.op in {"ShapeOf", "Range"} else node.inputs)
 
 
 def _rows_of_tables(graph: Graph) -> Iterator[Node]:
-    """Yield integer nodes upstream of the indices of constant tables, up to sizes and Ranges."""
+    """Return integer nodes upstream of the indices of constant tables, up to sizes and Ranges."""
     rows = [
         node.inputs[1]
         for node in graph.of_op("Gather", "GatherElements", "GatherND")

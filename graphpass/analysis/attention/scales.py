@@ -98,5 +98,5 @@ def operand_factors(graph: Graph, value: Value | None) -> list[float | None]:
 
 
 def _rounded(number: float) -> float:
-    """Round to six significant digits, the precision of f32 after a few operations."""
+    """Return ``number`` in six significant digits, the precision of f32 after a few operations."""
     return float(f"{number:.6g}")

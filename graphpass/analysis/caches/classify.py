@@ -106,7 +106,11 @@ class Rule:
 
 
 def classify(case: CacheCase) -> Classification:
-    """Return the classification by the first rule that applies."""
+    """Return the classification by the first rule that applies.
+
+    Raises:
+        AssertionError: No rule applies; the last one does for every cache.
+    """
     for rule in RULES:
         judgement = rule.judge(case)
         if isinstance(judgement, Classification):
@@ -144,7 +148,11 @@ def _inside(case: CacheCase) -> Classification | str:
 
 
 def _kept(case: CacheCase) -> Classification | str:
-    """Classify a cache that is updated along the axis of positions that attention reads."""
+    """Classify a cache that is updated along the axis of positions that attention reads.
+
+    Returns:
+        The classification, or the reason why the rule does not apply.
+    """
     graph, reads = case.graph, tuple(read for read in case.reads if "sequence" in read.labels)
     if not case.updates:
         return "the present is not the past after a Concat or a scatter operator"
@@ -206,7 +214,11 @@ def axes_of(labels: Labels, shape: tuple[Dimension, ...] | None) -> Axes:
 
 
 def _indexed(case: CacheCase) -> Classification | str:
-    """Classify keys that an indexer scores and that are updated along their sequence axis."""
+    """Classify keys that an indexer scores and that are updated along their sequence axis.
+
+    Returns:
+        The classification, or the reason why the rule does not apply.
+    """
     selected = case.model.analysis(selections).get(case.pair.read.index, ())
     along = {selection.labels.index("sequence") for selection in selected}
     update = next((update for update in case.updates if along & {*update.axes}), None)
@@ -225,7 +237,11 @@ def _indexed(case: CacheCase) -> Classification | str:
 
 
 def _growing(case: CacheCase) -> Classification | str:
-    """Classify a tensor that grows along an axis that no attention is known to read."""
+    """Classify a tensor that grows along an axis that no attention is known to read.
+
+    Returns:
+        The classification, or the reason why the rule does not apply.
+    """
     concat = appended(case.graph, case.pair)
     if concat is None:
         update = next(
@@ -271,7 +287,11 @@ def _read_as_given(case: CacheCase) -> tuple[Read, ...]:
 
 
 def read_only(case: CacheCase) -> Classification | None:
-    """Classify an input that attention reads unchanged; ``None`` without such a read."""
+    """Classify an input that attention reads unchanged.
+
+    Returns:
+        The classification as ``cross``; ``None`` without such a read.
+    """
     direct = _read_as_given(case)
     return _cross(case, direct, "an input of the model, never written") if direct else None
 

@@ -83,7 +83,7 @@ def _classify(model: Model, pair: Pair, reads: tuple[Read, ...]) -> Classificati
 
 
 def _with_sizes(model: Model, pair: Pair, classification: Classification) -> Classification:
-    """Replace free dimensions of a cache's shape by sizes that the graph determines."""
+    """Return a classification with sizes that the graph determines in place of free dimensions."""
     cache, sizes = classification.cache, model.analysis(infer_sizes).shape(pair.past)
     if cache.kind not in {"kv", "linear"} or cache.shape is None or sizes is None:
         return classification
@@ -106,6 +106,9 @@ def _with_layers(classified: list[Classification], places: dict[str, int | None]
 
     Updates of a layer are deeper in the graph than those of the previous layer. The residual stream separates a window
     from a recurrent state of another layer.
+
+    Returns:
+        The caches by layer, role and name; those without a layer are last.
     """
     order = {"key": 0, "value": 1, "indexer_key": 2, "conv": 0, "recurrent": 1, "cross_key": 2, "cross_value": 3}
     layer, layers = -1, []

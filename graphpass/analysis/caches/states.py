@@ -59,7 +59,7 @@ def inside_operator(graph: Graph, cache: Cache, pair: Pair) -> tuple[Cache, Node
 
 
 def _shape(past: Shape, present: Shape, axes: Axes) -> Shape:
-    """Replace free dimensions of ``past`` by sizes of ``present``, except batch and sequence.
+    """Return ``past`` with free dimensions replaced by ``present``, except batch and sequence.
 
     Models of ONNX Runtime GenAI declare a free head_dim.
     """

@@ -141,7 +141,11 @@ def _row_numbers(graph: Graph) -> Iterator[Value]:
 
 
 def _name(lengths: dict[Expr, Expr], shape: Vector | None, second: Expr) -> bool:
-    """Set lengths of dimensions ``[batch, second]``; return whether axis 1 has no other length."""
+    """Set lengths of dimensions ``[batch, second]``.
+
+    Returns:
+        Whether axis 1 has no other length.
+    """
     if shape is None:
         return False
     known = [

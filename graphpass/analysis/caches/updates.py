@@ -103,7 +103,7 @@ def _ways(graph: Graph, present: Value, past: Value) -> list[Path]:
 
 
 def names(nodes: Iterable[Node]) -> str:
-    """Join names as in ``MatMul a, MatMul b and MatMul c``."""
+    """Return the names of nodes, joined as in ``MatMul a, MatMul b and MatMul c``."""
     texts = list(dict.fromkeys(node.called for node in nodes))
     return " and ".join((", ".join(texts[:-1]), texts[-1]) if len(texts) > 1 else texts)
 

@@ -107,7 +107,11 @@ def _padding(conv: Node, reach: int) -> tuple[int, int]:
 
 
 def _first_columns(model: Model, value: Value, count: Expr | None) -> Value:
-    """Return the only slice of ``value``, which drops results of padding at the end."""
+    """Return the only slice of ``value``, which drops results of padding at the end.
+
+    Raises:
+        MissError: Other columns are read, too.
+    """
     graph, sizes = model.graph, model.analysis(infer_sizes)
     users = [use.node for use in graph.uses(value) if use.node.op not in SHAPE_READERS]
     cuts = fold_cuts(graph, users[0]) if len(users) == 1 else ()
@@ -135,7 +139,11 @@ def _cut_off(model: Model, made: Value, length: Expr | None, left: int) -> tuple
 
 
 def _kernel(conv: Node) -> tuple[int, int]:
-    """Return size and dilation of the kernel."""
+    """Return size and dilation of the kernel, in columns.
+
+    Raises:
+        MissError: The convolution is not depthwise, has strides or pads by itself.
+    """
     attributes, weight = conv.attributes, conv.source(1)
     shape = weight.shape or ()
     if len(shape) != 3 or not isinstance(shape[2], int) or shape[1] != 1 or shape[0] != attributes["group"]:

@@ -81,6 +81,9 @@ class Evaluation:
     def of(self, value: Value) -> Array:
         """Compute ``value``.
 
+        Returns:
+            Its elements, in its shape.
+
         Raises:
             MissError: An operator, input or size is unknown, or the tensor is too large.
         """
@@ -152,7 +155,11 @@ class Evaluation:
         return typed(numpy.ma.getdata(array), value.element_type)
 
     def _shape(self, value: Value) -> tuple[int, ...]:
-        """Return the shape of a tensor, from its sizes if it cannot be computed."""
+        """Return the shape of a tensor, from its sizes if it cannot be computed.
+
+        Raises:
+            MissError: A size is unknown.
+        """
         array = self._arrays.get(value)
         if array is not None and not isinstance(array, Miss):
             return tuple(array.shape)

@@ -122,7 +122,7 @@ def _found(model: Model, attention: Attention, mask: AttentionMask | Miss) -> Gr
 
 
 def _operator(attention: Attention) -> Attention:
-    """Describe ONNX's Attention as decomposed attention.
+    """Return ONNX's Attention in the form of decomposed attention.
 
     Raises:
         MissError: It uses further inputs or another causal mask, see onnx.defs, Attention-23 and -24.
@@ -198,7 +198,11 @@ def _appended(model: Model, node: Node, operand: Value | None) -> Appended:
 
 
 def _sizes(node: Node, key: Appended, value: Appended) -> tuple[int, int, int]:
-    """Return the number of key and value heads, and the sizes of both."""
+    """Return the number of key and value heads, and the sizes of both.
+
+    Raises:
+        MissError: They are unknown, or GroupQueryAttention does not support them.
+    """
     counts = {fixed_size(cache.past, 1) for cache in (key, value)}
     size, value_size = (fixed_size(cache.past, 3) for cache in (key, value))
     heads = counts.pop()
@@ -217,9 +221,12 @@ def _sizes(node: Node, key: Appended, value: Appended) -> tuple[int, int, int]:
 
 
 def _check_copies(model: Model, node: Node, cache: Appended, heads: int, *, is_transposed: bool = False) -> None:
-    """Raise a MissError unless each head is repeated for consecutive query heads.
+    """Check that each head is repeated for consecutive query heads.
 
     Transposed operands are ``[batch, heads, head_dim, positions]``.
+
+    Raises:
+        MissError: It is not.
     """
     if not cache.copies and not is_transposed:
         return

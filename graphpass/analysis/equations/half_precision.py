@@ -83,6 +83,9 @@ def find_half_precision(graph: Graph, rules: HalfRules) -> HalfPrecision:
     Args:
         graph: The model.
         rules: Limits of its dialect and caches.
+
+    Returns:
+        The nodes and values of 16 bits, and those that remain in f32.
     """
     kinds = _kinds(graph)
     exact = _read_exactly(graph, kinds, rules.kept)

@@ -108,7 +108,11 @@ class _Body:
         self._fed |= {use.node.index for use in reached if use.node.index in inside}
 
     def terms(self) -> _Terms:
-        """Return the factors; raise a MissError at the first operator that does not match."""
+        """Return the factors of the new state.
+
+        Raises:
+            MissError: At the first operator that does not match.
+        """
         update = self._graph.producer(self._plain(self._state.source()))
         if update.op != "Add":
             raise MissError(update, f"{update.op} computes the new state, expected Add")
@@ -246,7 +250,11 @@ class _Shown:
         return [self._factor(value) for value in values]
 
     def _factor(self, value: Value) -> Factor:
-        """Return ``value`` of each token, with the order of axes of its source."""
+        """Return ``value`` of each token, with the order of axes of its source.
+
+        Raises:
+            MissError: It is a constant vector, or its axes are not batch, token, head and element.
+        """
         source, functions = self._source(value)
         names = tuple(node.op for node in functions)
         tokens = [numpy.stack([token.of(value) for token in run.tokens]) for run in self._runs]
@@ -274,7 +282,11 @@ class _Shown:
         raise MissError(self._graph.producer(value), f"axes of {source.name} are not batch, token, head, element")
 
     def _positive(self, decay: Factor) -> Factor:
-        """Return a decay that is not negative, since the operator reads its logarithm."""
+        """Return a decay, of which the operator reads the logarithm.
+
+        Raises:
+            MissError: It may be negative.
+        """
         role, node = decay.role, self._graph.producer(decay.role.source)
         if role.numbers:
             known = all(number > 0 for number in role.numbers)

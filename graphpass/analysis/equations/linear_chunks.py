@@ -81,7 +81,11 @@ class _Shown:
             run(_MANY)
 
     def read(self) -> LinearAttention:
-        """See `read_chunk`."""
+        """Return the recurrence, as `read_chunk`.
+
+        Raises:
+            MissError: The results of the chunk differ from linear attention.
+        """
         chunk, result = self._chunk, self._result()
         runs = [
             Sample(
@@ -98,7 +102,11 @@ class _Shown:
         raise MissError(self._node, "the results of the chunk differ from linear attention")
 
     def _skipped(self, drawn: Mapping[Value, Array], result: Array) -> Array:
-        """Return the product that is added to the result, or zeros."""
+        """Return the product that is added to the result, or zeros.
+
+        Raises:
+            MissError: The product has another size than the result.
+        """
         if self._skip is None:
             return numpy.zeros_like(result)
         product: Array = drawn[self._skip.pad.source()] * fold(self._graph, self._skip.factor)
@@ -117,7 +125,11 @@ class _Shown:
         return changed[0]
 
     def _numbers(self, length: int) -> Callable[[Expr], int]:
-        """Return a function from dimension to size for ``length`` tokens."""
+        """Return a function from dimension to size for ``length`` tokens.
+
+        Raises:
+            MissError: The number of tokens is not linear in one dimension.
+        """
         source = self._sources[0]
         shape = self._sizes.shape(source)
         assert shape is not None
@@ -140,7 +152,11 @@ class _Shown:
         return drawn
 
     def _result(self) -> Value:
-        """Return the first output with one element per token, head and channel."""
+        """Return the first output with one element per token, head and channel.
+
+        Raises:
+            MissError: No output has these sizes.
+        """
         heads, *sides = self._drawn[0][self._chunk.past].shape[1:]
         first = max(pad.index for pad in self._chunk.entries) if self._skip is None else self._skip.add.index
         for value in self._chunk.outputs:

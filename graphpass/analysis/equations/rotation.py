@@ -137,12 +137,15 @@ def _is_of_restart(elements: Elements, value: Value) -> bool:
 
 
 def rotation_tables(model: Model, rotation: Rotation, count: int) -> tuple[Array, Array]:
-    """Compute the cosines and sines of positions 0 to ``count - 1``, ``[count, size / 2]``.
+    """Compute the cosines and sines of positions 0 to ``count - 1``.
 
     Args:
         model: The model.
         rotation: A rotation in ``model``; ``size`` is its number of rotated channels.
         count: Number of positions.
+
+    Returns:
+        Cosines and sines, ``[count, size / 2]`` each, in the type of the rotation's result.
 
     Raises:
         MissError: The angles of one position depend on other positions.
@@ -327,7 +330,14 @@ def _rows(whole: Array, heads: int, length: int) -> Array | None:
 
 
 def _run(model: Model, rotation: Rotation, data: Array, places: Array) -> Array | None:
-    """Rotate rows ``[batch, head_dim]`` to positions ``places``: ``[batch, length, heads, head_dim]``."""
+    """Rotate rows ``[batch, head_dim]`` to positions ``places``.
+
+    Returns:
+        ``[batch, length, heads, head_dim]``; ``None`` if its axes are ambiguous.
+
+    Raises:
+        MissError: A tensor cannot be computed.
+    """
     # One head suffices unless a Reshape states the number of heads.
     for heads in dict.fromkeys((1, rotation.heads)):
         length = len(places)
@@ -354,7 +364,7 @@ def _run_heads(model: Model, rotation: Rotation, data: Array, places: Array) -> 
 
 
 def _angles(model: Model, rotation: Rotation, places: Array) -> tuple[Array, Array]:
-    """Compute cosines and sines of ``places`` by rotating pairs (1, 0)."""
+    """Return cosines and sines of ``places``, ``[length, size / 2]``, by rotating pairs (1, 0)."""
     size, half = rotation.size, rotation.size // 2
     first = slice(0, size, 2) if rotation.interleaved else slice(0, half)
     second = slice(1, size, 2) if rotation.interleaved else slice(half, size)

@@ -80,12 +80,15 @@ def visible_at(node: Node, masks: tuple[Mask, ...] | Miss, step: SampledStep, ev
 
 
 def columns_at(angles: Angles, step: SampledStep, evaluation: Evaluation) -> Array:
-    """Compute the rows of all tables for the step's positions, ``[length, channels]``.
+    """Compute the rows of all tables for the step's positions.
 
     Args:
         angles: Angles of an attention, or learned positions; the channels of all tables are concatenated in order.
         step: The lengths of ``evaluation``.
         evaluation: Computes tensors of the step.
+
+    Returns:
+        The rows, f64 ``[length, channels]``.
 
     Raises:
         MissError: A table cannot be computed.
@@ -95,7 +98,11 @@ def columns_at(angles: Angles, step: SampledStep, evaluation: Evaluation) -> Arr
 
 
 def _by_attributes(node: Node, step: SampledStep, evaluation: Evaluation) -> Array:
-    """Return 0 or -inf by the operator's attributes and lengths, ``[batch or 1, 1, length, total]``."""
+    """Return 0 or -inf by the operator's attributes and lengths, ``[batch or 1, 1, length, total]``.
+
+    Raises:
+        MissError: The condition is unknown.
+    """
     shape = 1, 1, step.length, step.total
     if node.op not in OPERATORS:
         return numpy.zeros(shape)

@@ -153,6 +153,9 @@ class LoopNumbers:
     def run(self, length: int) -> LoopRun:
         """Evaluate the loop over ``length`` tokens.
 
+        Returns:
+            Random sources and starts, and the results computed from them.
+
         Raises:
             MissError: A shape is unknown, or an operator is not supported.
         """

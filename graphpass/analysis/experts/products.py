@@ -139,7 +139,11 @@ class _Reader:
         return Expert(found_all, function, ordered[0][1], self._index, form)
 
     def _product(self, value: Value) -> tuple[Product, Value]:
-        """Return the product that computes ``value``, and the rows that it reads."""
+        """Return the product that computes ``value``, and the rows that it reads.
+
+        Raises:
+            MissError: At the first node that is not part of a product with weights of an expert.
+        """
         graph, columns = self._graph, None
         node = self._producer(value)
         if node.op in SLICES | SPLITS:
@@ -175,7 +179,11 @@ class _Reader:
     def _packed(
         self, node: Node, rows: Value, bias: Value | None, columns: tuple[int, int, int] | None
     ) -> tuple[Product, Value]:
-        """Return the product of a MatMulNBits, whose weight is ``[outputs, inputs]``."""
+        """Return the product of a MatMulNBits, whose weight is ``[outputs, inputs]``.
+
+        Raises:
+            MissError: The product has two biases.
+        """
         width, inputs = node.attributes["N"], node.attributes["K"]
         blocks = packed_blocks(self._graph, node)
         made = Product(node.source(1), True, None, columns or (0, width, 1), inputs, blocks)
@@ -193,7 +201,11 @@ class _Reader:
         return graph.producer(graph.look_through(value, {"Squeeze", "Unsqueeze"}) if self._gathered else value)
 
     def _weight(self, weight: Value, is_turned: bool) -> tuple[Value, bool, QuantizedBlocks | None]:
-        """Return the stored constant, whether outputs come first, and its quantization."""
+        """Return the stored constant, whether outputs come first, and its quantization.
+
+        Raises:
+            MissError: The weight is not a constant matrix, or a stack of matrices.
+        """
         graph = self._graph
         node = graph.producer(weight)
         if node.op == "Transpose":
@@ -213,7 +225,11 @@ class _Reader:
         return weight, is_turned, blocks
 
     def _source(self, gathered: Value) -> Value:
-        """Return the stacked tensor of all experts from which each row gathers."""
+        """Return the stacked tensor of all experts from which each row gathers.
+
+        Raises:
+            MissError: The weights are not gathered along axis 0, or not by the index of the others.
+        """
         graph, node = self._graph, self._graph.producer(gathered)
         if node.op not in {"Gather", "GatherND"} or node.attributes.get("axis", 0) != 0:
             raise MissError(node, "expected a gather of experts' weights along axis 0")

@@ -326,7 +326,11 @@ class _Pieces:
         return cut.source()
 
     def _counted(self, end: Value) -> list[int]:
-        """Return the experts whose numbers of rows ``end`` adds."""
+        """Return the experts whose numbers of rows ``end`` adds.
+
+        Raises:
+            MissError: ``end`` is not a sum of numbers of rows by expert.
+        """
         graph = self._graph
         experts: list[int] = []
         pending = [end]

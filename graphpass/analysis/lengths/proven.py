@@ -42,7 +42,7 @@ def _find(model: Model) -> Sizes:
 
 
 def _pasts(model: Model, group: _Group) -> dict[tuple[int, int], tuple[str, Value | None]]:
-    """Map node index and sequence axis of each past to its dimension and present."""
+    """Return dimension and present of each past, by node index and sequence axis."""
     graph = model.graph
     return {
         (graph.reads[cache.read].index, cache.axes.sequence): (

@@ -104,7 +104,11 @@ class Element:
         return (*self.index[:axis], place, *self.index[axis + 1 :])
 
     def broadcast(self, port: int) -> Request:
-        """Return the element of input ``port`` that numpy's broadcasting selects."""
+        """Return the element of input ``port`` that numpy's broadcasting selects.
+
+        Raises:
+            UnknownError: The input has more axes than the result.
+        """
         sizes, own = self.shape(port), self.own_shape
         start = len(own) - len(sizes)
         if start < 0:
@@ -115,7 +119,17 @@ class Element:
         )
 
     def integers(self, port: int) -> Generator[Request, Expr, tuple[Expr, ...]]:
-        """Request all integers of a small scalar or vector, and return them."""
+        """Request all integers of a small scalar or vector.
+
+        Returns:
+            The integers; one for a scalar.
+
+        Yields:
+            Requests for the elements.
+
+        Raises:
+            UnknownError: It is neither a scalar nor a short vector of known size.
+        """
         value, sizes = self.node.source(port), self.shape(port)
         count = sizes[0].as_number if sizes else 1
         if len(sizes) > 1 or not isinstance(count, int) or count > _MOST_INTEGERS:
@@ -126,7 +140,14 @@ class Element:
         return tuple(numbers)
 
     def axes(self, port: int = 1) -> Generator[Request, Expr, tuple[int, ...]]:
-        """Return axes from attribute ``axes`` or from input ``port``."""
+        """Return axes from attribute ``axes`` or from input ``port``.
+
+        Yields:
+            Requests for the elements of the input.
+
+        Raises:
+            UnknownError: The axes are not constant.
+        """
         axes = self.node.attributes.get("axes")
         if axes is not None:
             return tuple(axes)
@@ -340,7 +361,11 @@ class _Cut(Elements):
 
 
 def done(expr: Expr) -> Steps:
-    """Return ``expr`` as a rule that requests no elements."""
+    """Return ``expr`` as a rule that requests no elements.
+
+    Yields:
+        No requests.
+    """
     yield from ()
     return expr
 

@@ -27,6 +27,9 @@ def value_at(root: Expr, values: Mapping[Expr, int], read: Read) -> int | float 
         values: Values of its indices and lengths.
         read: Returns elements of its inputs.
 
+    Returns:
+        Its value, a truth value for conditions.
+
     Raises:
         KeyError: An index, length or operator is unknown.
         IndexError: An index is outside of a table.
@@ -45,11 +48,14 @@ def value_at(root: Expr, values: Mapping[Expr, int], read: Read) -> int | float 
 
 
 def arrays_at(root: Expr, values: Mapping[Expr, Array]) -> numpy.ma.MaskedArray[Any, Any]:
-    """Evaluate ``root`` for arrays of values, masked where an index is outside of a table.
+    """Evaluate ``root`` for arrays of values.
 
     Args:
         root: The expression.
         values: Arrays of its indices and lengths, with shapes that broadcast.
+
+    Returns:
+        The values in the broadcast shape, masked where an index is outside of a table.
 
     Raises:
         KeyError: The expression reads an input, or an index, length or operator is unknown.
@@ -76,7 +82,7 @@ def _evaluated(
     operators: Mapping[str, Callable[..., Any]],
     element: Callable[[Expr, object, list[Any]], Any],
 ) -> Any:
-    """Compute ``root`` with ``operators``; ``element`` reads tables and inputs."""
+    """Return ``root`` computed with ``operators``; ``element`` reads tables and inputs."""
     known = dict(values)
     for part in walk(root):
         if part in known or part.op in {"index", "length"}:

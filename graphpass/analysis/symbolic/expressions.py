@@ -408,7 +408,7 @@ _MOST_COMPARED = 16
 
 
 def _without_implied(op: Literal["and", "or"], parts: set[Expr]) -> set[Expr]:
-    """Drop comparisons implied by others in a conjunction, and implying others in a disjunction."""
+    """Return operands without comparisons implied by others (``and``), or implying others (``or``)."""
     compared = sorted((part for part in parts if part.op == "not_positive"), key=lambda part: part.order)
     if not 1 < len(compared) <= _MOST_COMPARED:
         return parts
@@ -466,7 +466,7 @@ _MOST_CHOICES = 8
 
 
 def _distributed(function: Callable[[Expr, Expr], Expr], left: Expr, right: Expr) -> Expr | None:
-    """Distribute a function over choices between constants; ``None`` if other operands occur."""
+    """Return a function distributed over choices between constants; ``None`` for other operands."""
     if "choose" not in (left.op, right.op):
         return None
     counts = _choices(left), _choices(right)

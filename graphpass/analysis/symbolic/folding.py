@@ -137,7 +137,7 @@ LIMIT = 4096
 
 
 def _folded(graph: Graph, value: Value) -> numpy.ndarray | None:
-    """Fold ``value`` and values upstream of it; unknown elements are masked."""
+    """Return the folded ``value``, unknown elements masked; ``None`` if it cannot be folded."""
     folds = graph.folds
     pending = [value]
     while pending:

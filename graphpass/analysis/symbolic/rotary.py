@@ -41,6 +41,12 @@ def rotated(
         at: Index of the row in the tables.
         channel: Channel of the element in its head.
         read: Requests the source's element at a channel.
+
+    Yields:
+        Requests for elements of the source and of the tables.
+
+    Raises:
+        UnknownError: The number of channels of the tables is unknown.
     """
     half = element.shape(tables[0])[-1]
     count = half.as_number
@@ -71,9 +77,15 @@ def rotated(
 
 
 def rotary(element: Element) -> Steps:
-    """Derive an element of RotaryEmbedding.
+    """Return an element of RotaryEmbedding.
 
     Inputs are (input, positions, cos, sin) in com.microsoft, and (input, cos, sin, positions) in ONNX 23.
+
+    Yields:
+        Requests for elements of the inputs.
+
+    Raises:
+        UnknownError: The number or size of heads is unknown.
     """
     node, own = element.node, element.index
     attributes = native_attributes(node)

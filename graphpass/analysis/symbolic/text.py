@@ -36,7 +36,7 @@ def _times(size: int, atoms: Iterable[str]) -> str:
 
 
 def _compared(part: Expr, _: list[Any]) -> str:
-    """Write ``polynomial <= 0`` or ``== 0`` with positive terms on both sides."""
+    """Return ``polynomial <= 0`` or ``== 0`` with positive terms on both sides."""
     sides: dict[bool, list[str]] = {True: [], False: []}
     terms = part.args[0].args if part.args[0].op == "sum" else (((part.args[0],), 1),)
     for monomial, factor in terms:

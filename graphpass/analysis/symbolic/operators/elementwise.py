@@ -152,7 +152,11 @@ _SHARES = {"ScaledDotProductAttention", "Softmax"}
 
 
 def _is_nan(element: Element) -> Steps:
-    """Return that attention gives numbers; queries whose scores are all masked are padding."""
+    """Return that attention gives numbers; queries whose scores are all masked are padding.
+
+    Raises:
+        UnknownError: The operand is not the result of attention.
+    """
     graph = element.elements.graph
     if graph.producer(graph.look_through(element.node.source(), CASTS)).op not in _SHARES:
         raise UnknownError("its operand is not the result of attention")

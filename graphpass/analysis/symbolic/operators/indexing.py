@@ -90,7 +90,11 @@ def _pad(element: Element) -> Steps:
 
 
 def _scatter_nd(element: Element) -> Steps:
-    """Derive an element of a ScatterNDUpdate whose indices are ranges, or parts of ranges."""
+    """Return an element of a ScatterNDUpdate whose indices are ranges, or parts of ranges.
+
+    Raises:
+        UnknownError: The operator combines updates, or the depth of its indices is unknown.
+    """
     node, rank = element.node, len(element.index)
     if "reduction" in node.attributes:
         raise UnknownError("it has attribute reduction")
@@ -142,7 +146,11 @@ def _part_of_range(element: Element) -> tuple[Value, Index] | None:
 
 
 def _scatter_elements(element: Element) -> Steps:
-    """Derive an element of a scatter of one slice, as by PyTorch's select_scatter."""
+    """Return an element of a scatter of one slice, as by PyTorch's select_scatter.
+
+    Raises:
+        UnknownError: The operator combines updates, or does not write one whole slice.
+    """
     node, own, sizes, indices = element.node, element.index, element.shape(0), element.shape(1)
     if "reduction" in node.attributes:
         raise UnknownError("it has attribute reduction")
@@ -158,7 +166,11 @@ def _scatter_elements(element: Element) -> Steps:
 
 
 def _scatter_update(element: Element) -> Steps:
-    """Derive an element of a scatter of slices along one axis."""
+    """Return an element of a scatter of slices along one axis.
+
+    Raises:
+        UnknownError: The axis is not constant, or the indices are not a vector.
+    """
     node = element.node
     axes = (yield from element.integers(3)) if node.input(3) is not None else ()
     place = axes[0].as_number if axes else node.attributes.get("axis", 0)

@@ -109,7 +109,11 @@ def _start(bound: Expr, size: Expr) -> Expr:
 
 
 def _first(start: Expr, size: Expr, step: Expr) -> Expr:
-    """Return the index of the first element of a slice."""
+    """Return the index of the first element of a slice.
+
+    Raises:
+        UnknownError: The step, or for steps below 1 the start or size, is not constant.
+    """
     if is_natural(ex.subtract(step, ONE)):
         return _start(start, size)
     bound, count = start.as_number, size.as_number

@@ -32,7 +32,11 @@ def _cum_sum(element: Element) -> Steps:
 
 
 def reduced_axes(element: Element) -> Generator[Request, Expr, list[int]]:
-    """Return the axes of a reduction, in ascending order."""
+    """Return the axes of a reduction, in ascending order.
+
+    Yields:
+        Requests for the axes if they are an input.
+    """
     rank, node = len(element.shape(0)), element.node
     has_axes = "axes" in node.attributes or node.input(1) is not None
     axes = (yield from element.axes()) if has_axes else range(rank)
@@ -85,6 +89,12 @@ def product_term(element: Element, swaps: tuple[bool, bool], bound: Expr) -> Ste
         element: The element of the product.
         swaps: Whether the last two axes of each operand are swapped.
         bound: Index along the summed axis.
+
+    Yields:
+        Requests for the factors.
+
+    Raises:
+        UnknownError: An operand has more axes than the result.
     """
     row, column = element.index[-2:]
     ends = (bound, row) if swaps[0] else (row, bound), (column, bound) if swaps[1] else (bound, column)
@@ -115,7 +125,11 @@ def summed_size(element: Element, swaps: tuple[bool, bool]) -> Expr:
 
 
 def _matmul(element: Element) -> Steps:
-    """Derive an element of a product along a small axis, as of frequencies and positions."""
+    """Return an element of a product along a small axis, as of frequencies and positions.
+
+    Raises:
+        UnknownError: The size of the summed axis is unknown or large.
+    """
     attributes = element.node.attributes
     swaps = bool(attributes["transpose_a"]), bool(attributes["transpose_b"])
     count = summed_size(element, swaps).as_number
