@@ -116,7 +116,7 @@ def _follows(expr: Expr) -> bool:
 
 
 def _positions(sides: list[frozenset[Expr]]) -> Verdict | None:
-    """Compare the arguments of equal functions; return ``None`` if the solver does not decide."""
+    """Return the verdict on arguments of equal functions; ``None`` if the solver does not decide."""
     factored = [_factored(side) for side in sides]
     if factored[0] is None or factored[1] is None or factored[0][1] != factored[1][1]:
         return None
@@ -156,7 +156,7 @@ def _factored(side: frozenset[Expr]) -> tuple[Expr, frozenset[Expr]] | None:
 
 
 def _swept(sides: list[list[Expr]], most: int, tolerance: Tolerance) -> Verdict:
-    """Compare values at the first ``most`` positions, or up to the end of a table."""
+    """Return the verdict on the first ``most`` positions, or those of a table."""
     for past in range(0, most, _SWEPT):
         columns = [_columns(side, np.arange(past, min(past + _SWEPT, most))) for side in sides]
         ends = np.any([np.ma.getmaskarray(side).any(axis=1) for side in columns], axis=0)

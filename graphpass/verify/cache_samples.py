@@ -43,6 +43,9 @@ class CacheSample:
 def opened_on_ids(model: Model) -> DecodeSession:
     """Open a session that accepts token ids.
 
+    Returns:
+        The session, with random embeddings if no model in the folder computes them.
+
     Raises:
         GraphpassError: As `open_session` and `let_take_ids`.
     """
@@ -66,6 +69,9 @@ def sample_caches(session: DecodeSession, prompts: Sequence[tuple[int, ...]]) ->
     Args:
         session: A session that accepts token ids; all rows of a fixed batch run the same prompt.
         prompts: Token ids of each prompt.
+
+    Returns:
+        Tokens and logits by prompt, and the contents of caches after the steps.
 
     Raises:
         GraphpassError: As `DecodeSession.forward`.

@@ -102,6 +102,9 @@ def compare(reference: Model, candidate: Model, **settings: Any) -> Comparison:
         candidate: The candidate model.
         settings: Attributes of `ProofRequest`.
 
+    Returns:
+        The comparison, up to the first divergence.
+
     Raises:
         UnsupportedError: GP320 to GP324, a model cannot be run, see `open_session` and `DecodeSession`; GP325, the size
             of its embeddings is not known; GP330, the models have no output in common; GP331, they have different fixed
@@ -119,6 +122,9 @@ def compare_by(request: ProofRequest, reference: Model, candidate: Model) -> Com
         request: The settings.
         reference: The reference model.
         candidate: The candidate model.
+
+    Returns:
+        As `compare`.
     """
     run, opened = partial(_compare, request), request.opened
     wide = reference.analysis(dequantized), candidate.analysis(dequantized)
@@ -243,7 +249,7 @@ def _compare(
 
 
 def _advised(comparison: Comparison) -> Comparison:
-    """Add advice to a difference on padding that only the candidate misreads."""
+    """Return a comparison with advice on padding that only the candidate misreads."""
     divergence = comparison.divergence
     if divergence is None or divergence.place is not None:
         return comparison

@@ -62,6 +62,9 @@ def after_nudges(
         half: The type to which the candidate's weights are rounded, or in which both models compute.
         against_itself: Compares ``reference`` with a nudged copy.
         pooled: See `after_reordered_sums`.
+
+    Returns:
+        The comparison; its divergence also states how far the nudged reference diverges, if it does.
     """
     if comparison.divergence is None:
         return comparison
@@ -125,6 +128,9 @@ def after_reordered_sums(
         nudges: Relative changes of embeddings as exponents of 2, ascending; by default those that have the effect of
             sums of f32 in another order.
         least: Relative difference that is accepted without regard to the reference's.
+
+    Returns:
+        The comparison of all logits if it is accepted; otherwise ``comparison``.
     """
     if comparison.divergence is None:
         return comparison
@@ -140,7 +146,7 @@ def after_reordered_sums(
 
 
 def nudged_copies(model: Model, nudge: int) -> Iterator[Model]:
-    """Yield copies of a model with the channels of embeddings multiplied by ``1 + 2**nudge`` or ``1 - 2**nudge``.
+    """Return copies of a model with the channels of embeddings multiplied by ``1 + 2**nudge`` or ``1 - 2**nudge``.
 
     Args:
         model: The model; it has no copies unless embeddings are rows of a constant.

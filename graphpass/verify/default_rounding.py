@@ -35,8 +35,12 @@ def with_default_rounding(proven: Comparison, candidate: Model, request: ProofRe
         candidate: The candidate model.
         request: The settings of the comparison.
 
+    Returns:
+        The comparison with a warning, or with the reason why rounding was not compared; unchanged without rounding.
+
     Raises:
-        GraphpassError: As `graphpass.runtime.open_session` and `DecodeSession.prefill`.
+        UnsupportedError: As `graphpass.runtime.open_session` and `DecodeSession.prefill`.
+        UsageError: As `graphpass.runtime.open_session` and `DecodeSession.prefill`.
     """
     if candidate.dialect != "openvino" or not is_compressed(candidate.graph):
         return proven

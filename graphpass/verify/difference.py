@@ -94,6 +94,9 @@ def difference(
         candidate: Any numeric type, same shape.
         counts: Mask over the leading axes of the elements to compare; ``None`` for all.
         tolerance: The tolerance.
+
+    Returns:
+        The largest difference of finite elements, and the index of the first that disagree.
     """
     left, right = reference.astype(np.float64), candidate.astype(np.float64)
     considered = _considered(np.ones(left.shape, np.bool_), counts)
@@ -174,7 +177,7 @@ class PooledComparer(OutputComparer):
         candidate: NDArray[Any],
         counts: NDArray[np.bool_] | None = None,
     ) -> Divergence | None:
-        """Accumulate one output; return a divergence only for other shapes, NaN or infinities.
+        """Accumulate the differences of one output.
 
         Args:
             place: As `OutputComparer.compare`.
@@ -182,6 +185,9 @@ class PooledComparer(OutputComparer):
             reference: As `OutputComparer.compare`.
             candidate: As `OutputComparer.compare`.
             counts: See `difference`.
+
+        Returns:
+            The divergence of other shapes, NaN or infinities; ``None`` without one.
         """
         if reference.shape != candidate.shape:
             return super().compare(place, name, reference, candidate, counts)

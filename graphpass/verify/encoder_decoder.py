@@ -42,6 +42,9 @@ def compare_encoder_decoders(
         atol: Absolute tolerance; ``None`` for that of the models' types.
         rtol: Relative tolerance, with the same default.
 
+    Returns:
+        The comparison, up to the first divergence.
+
     Raises:
         UsageError: GP250, a number is below 0.
         UnsupportedError: GP320 to GP322, a part cannot be run; GP347, an encoder input has an unsupported type or

@@ -154,7 +154,11 @@ def _sizes(sizes: Iterable[Expr], step: StepInputs, name: str) -> tuple[int, ...
 
 
 def _carried(pairs: Sequence[Carried], step: StepInputs, scale: float) -> list[Array]:
-    """Return random contents of each cache before the step, with axes in the common order."""
+    """Return random contents of each cache before the step, with axes in the common order.
+
+    Raises:
+        NotFedError: A cache is not in f32, or its sizes are unknown.
+    """
     carried = []
     for pair in pairs:
         cache = pair.reference

@@ -111,8 +111,12 @@ class Lockstep:
             thresholds: Lengths at which either graph changes its computation; sequences have lengths around them.
             limit: Limit on the tokens of these sequences.
 
+        Returns:
+            The comparison, without structures and warnings.
+
         Raises:
             UnsupportedError: GP322, the reference does not run the first prompt.
+            UsageError: GP250, ``prompt_ids`` is invalid; GP267, the caches have no room for the first prompt.
         """
         runs: list[SequenceRun] = []
         divergence = None
@@ -149,6 +153,10 @@ class Lockstep:
         Args:
             comparison: The comparison.
             reference: The source model.
+
+        Raises:
+            UsageError: As `DecodeSession.forward`, besides GP267.
+            UnsupportedError: As `DecodeSession.forward`, besides GP322.
         """
         try:
             sentences = contradictions(self._reference, self._outputs.tolerance, self._vocabulary)
@@ -328,7 +336,11 @@ def _fixed_batch(reference: DecodeSession, candidate: DecodeSession) -> int | No
 
 
 def _why_one_row(session: DecodeSession) -> str | None:
-    """Return the error of ``session`` on a batch of two rows; ``None`` if it runs."""
+    """Return the error of ``session`` on a batch of two rows; ``None`` if it runs.
+
+    Raises:
+        UnsupportedError: Another error than GP322.
+    """
     try:
         session.prefill(np.zeros((2, 2), np.int64))
     except UnsupportedError as error:

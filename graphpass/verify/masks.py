@@ -27,6 +27,9 @@ def compare_masks(reference: AttentionMask, candidate: AttentionMask, *, padded:
         reference: The reference's mask. If it attends to padding, the candidate's need not.
         candidate: The candidate's mask.
         padded: Whether both models have an input by which masks exclude padding.
+
+    Returns:
+        Whether they are equal; an example or the reason if not.
     """
     for name, mask in (("reference", reference), ("candidate", candidate)):
         if mask.misses:

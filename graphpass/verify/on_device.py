@@ -38,6 +38,9 @@ def compare_on_device(reference: Model, candidate: Model, device: str, **options
             Runtime's WebGPU execution provider.
         options: Further arguments of `graphpass.verify.compare_within`.
 
+    Returns:
+        As `graphpass.verify.compare_within`.
+
     Raises:
         UsageError: GP228, the stand-in's folder is invalid; or as `graphpass.verify.compare_within`.
         UnsupportedError: GP321, the machine has neither a GPU nor a stand-in, or the process ended; or as
@@ -56,7 +59,7 @@ def compare_on_device(reference: Model, candidate: Model, device: str, **options
 
 
 def _compare_on_webgpu(reference: Model, candidate: Model, options: dict[str, Any]) -> Comparison:
-    """Compare on a WebGPU adapter, in f32 if it does not support f16."""
+    """Return the comparison on a WebGPU adapter, in f32 if it does not support f16."""
     variables = _webgpu(options.get("prompt_ids") or ())
     twin, difference = for_adapter(candidate, is_software=bool(variables))
     comparison = _apart((reference, twin), options, NAME, variables)
@@ -74,6 +77,9 @@ def compare_pair_on_device(reference: Model, prefill: Model, decode: Model, devi
         prefill: The model for prompts.
         decode: The model for steps of one token.
         device: Device of the pair: ``"CPU"``, ``"QNN"`` for ONNX, or one of OpenVINO.
+
+    Returns:
+        As `compare_pair`.
 
     Raises:
         UsageError: GP240, the device does not support pairs.
@@ -93,7 +99,7 @@ def _apart(
     variables: Mapping[str, str] | None = None,
     start: Sequence[str] = (),
 ) -> Comparison:
-    """Compare in a separate process.
+    """Return the result of a comparison in a separate process.
 
     Args:
         models: Arguments of the comparison.
@@ -101,6 +107,10 @@ def _apart(
         place: Name of the device in errors.
         variables: Environment variables of the process.
         start: Command that starts the process; the interpreter and its arguments are appended.
+
+    Raises:
+        UnsupportedError: GP321, the process ended without a result.
+        GraphpassError: The comparison raised it.
     """
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)

@@ -55,6 +55,9 @@ def compare_pair(reference: Model, prefill: Model, decode: Model, split: Split, 
         split: Sizes of the pair.
         device: Device of the pair, see `graphpass.runtime.open_pair`.
 
+    Returns:
+        The comparison, up to the first divergence.
+
     Raises:
         UnsupportedError: GP320 to GP322, a model cannot be run on this machine.
         UsageError: GP240, the runtime of the pair does not support the device.
@@ -127,7 +130,14 @@ def _follow(
 
 
 def _prefill(session: DecodeSession, ids: tuple[int, ...], chunk: int) -> NDArray[np.float32]:
-    """Run a prompt at once, or in chunks if the model supports fewer new tokens."""
+    """Run a prompt at once, or in chunks if the model supports fewer new tokens.
+
+    Returns:
+        Logits of the last run, f32 ``[batch, length, vocabulary]``.
+
+    Raises:
+        UnsupportedError: GP322, the model does not run a chunk.
+    """
     try:
         return session.prefill([list(ids)])
     except UnsupportedError as error:

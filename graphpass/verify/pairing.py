@@ -25,6 +25,9 @@ def with_names(proven: Comparison, reference: Model, candidate: Model) -> Compar
         proven: The comparison of both models; its divergence, if any, is kept.
         reference: The reference model.
         candidate: The candidate model, whose names are checked.
+
+    Returns:
+        The comparison, unchanged if all names match.
     """
     crossed = candidate.analysis(crossed_caches)
     if not crossed:

@@ -63,6 +63,9 @@ def without_rounding(proven: Comparison, reference: Model) -> Comparison:
     Args:
         proven: The comparison of both models with dequantized caches.
         reference: The reference model before dequantization.
+
+    Returns:
+        The comparison, unchanged if ``reference`` has no such caches.
     """
     scales = reference.analysis(find_cache_scales).values()
     if not scales:
@@ -101,6 +104,9 @@ def with_rounding(
         reference: The reference model.
         candidate: The candidate model.
         opened: Opens a session, as `graphpass.runtime.open_session`.
+
+    Returns:
+        The comparison; descriptions of its sequences state that caches are dequantized.
 
     Raises:
         GraphpassError: As `graphpass.runtime.open_session` and `DecodeSession.forward`.

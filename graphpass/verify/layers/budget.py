@@ -52,6 +52,9 @@ class Budget:
         Args:
             text: Numbers with the units ``s``, ``min``, ``MB`` (10^6 bytes) or ``GB`` (10^9), separated by commas.
 
+        Returns:
+            The limits, in seconds and bytes.
+
         Raises:
             UsageError: GP250, the text has another form.
         """

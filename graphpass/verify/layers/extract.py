@@ -144,7 +144,7 @@ def _replace_cut(rewriter: Rewriter, write: Writer, cut: Value, stream: Handle) 
 
 
 def _zeros(write: Writer, cache: Cache, read: Value, tokens: Value, length: Handle) -> Handle:
-    """Create zeros with the shape of a cache, of which only the shape is read."""
+    """Return zeros with the shape of a cache, of which only the shape is read."""
     sizes = []
     for axis, size in enumerate(read.shape or ()):
         if axis == cache.axes.batch:
@@ -163,7 +163,11 @@ def _width(value: Value) -> int:
 
 
 def _stream(write: Writer, tokens: Value, like: Value) -> Handle:
-    """Create vectors ``[batch, length, width]`` from tokens, with the type and width of ``like``."""
+    """Return vectors ``[batch, length, width]`` of tokens, with type and width of ``like``.
+
+    Raises:
+        UnsupportedError: GP325, the tokens are embeddings of another width.
+    """
     width = _width(like)
     if tokens.element_type in REALS:
         if fixed_size(tokens, -1) != width:
@@ -182,7 +186,7 @@ def _stream(write: Writer, tokens: Value, like: Value) -> Handle:
 
 
 def _contribution(write: Writer, leaving: Value, base: Handle) -> Handle:
-    """Create ``leaving - base``, normalized, followed by 4 values that encode the scale."""
+    """Return ``leaving - base``, normalized, followed by 4 values that encode the scale."""
     change = write.op("Convert", leaving, to="f32")
     if base is not None:
         change = write.op("Subtract", change, write.op("Convert", base, to="f32"))

@@ -84,6 +84,9 @@ def compare_within(
         allow: Names of the candidate's nodes that are exempt from the two conditions above.
         settings: Arguments of `graphpass.verify.compare`.
 
+    Returns:
+        The comparison with `Comparison.structure`, and with `Comparison.parts` if the models were cut.
+
     Raises:
         GraphpassError: As `graphpass.verify.compare`; GP105, GP110 and GP111, weights cannot be read.
         UsageError: GP250, ``budget`` cannot be parsed; GP271, the candidate has no node of a name in ``allow``.
@@ -110,7 +113,11 @@ def compare_within(
 
 
 def _check_names(model: Model, names: Collection[str]) -> None:
-    """Check that ``model`` has nodes of these names."""
+    """Check that ``model`` has nodes of these names.
+
+    Raises:
+        UsageError: GP271, it lacks one.
+    """
     nodes = {node.name for node in inlined(model).graph.nodes} if names else set()
     for name in names:
         if name not in nodes:
@@ -197,7 +204,11 @@ class _Proof:
         return "head" if parts[number][0].exit is None else f"{FEED_FORWARD} {layer}"
 
     def _compare(self, name: str, pair: tuple[Part, Part]) -> bool:
-        """Run one part of both models; return whether they agree, rounding aside."""
+        """Run one part of both models.
+
+        Returns:
+            Whether they agree, rounding aside.
+        """
         with stage(name):
             # Slices of a product differ in weights alone, and equal structures include these.
             pieces = islice(_pieces(name, pair), 1 if self.request.is_proven else None)
@@ -264,7 +275,7 @@ class _Proof:
 
 
 def _open_lean(model: Model, *, replays: bool = True, **options: Any) -> DecodeSession:
-    """Open a session with as little memory for weights as the runtime needs.
+    """Return a session that uses as little memory for weights as the runtime needs.
 
     Args:
         model: The model.

@@ -78,6 +78,9 @@ class Cutter:
             weights: The Constant's output.
             ends: Start and end, exclusive.
             axis: Axis of the slice, 0 or more.
+
+        Returns:
+            A constant with the elements of the slice; for types besides f16 and f32, the output of a Slice.
         """
         graph = self._model.graph
         constant = graph.constant(weights, known_elements(weights)) if weights.element_type in {"f16", "f32"} else None

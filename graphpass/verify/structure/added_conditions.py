@@ -66,7 +66,7 @@ def _comparisons(tensors: DefinedTensors, node: Node) -> list[Expr]:
 
 
 def _values(root: Expr) -> Iterator[Expr]:
-    """Yield the subexpressions of ``root``, except indices of elements that are read."""
+    """Return the subexpressions of ``root``, except indices of elements that are read."""
     return walk_outside({"read", "index"}, root)
 
 

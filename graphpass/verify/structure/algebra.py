@@ -358,7 +358,7 @@ class Algebra:
         return ex.choose(first, *sides)
 
     def _within(self, side: Expr, limit: dict[Expr, Expr]) -> Expr:
-        """Simplify quotients, remainders and tables in a case by the bounds of its index."""
+        """Return a side with quotients, remainders and tables simplified by the bounds of its index."""
         if all(shifted.op == "number" for shifted in limit.values()):
             return self.normal(ex.substitute(side, limit))
         if not ex.uses([side], "floor_quotient", "modulo") and not any(map(reads_table, ex.walk(side))):

@@ -61,7 +61,11 @@ def _score(element: Element, query: Expr, key: Expr, within: Expr) -> Expr:
 
 
 def _attended(element: Element, score: Expr, along: Expr, head: Expr, read_value: Steps) -> Steps:
-    """Return the sum of values weighted by the softmax of scores over the index ``along``."""
+    """Return the sum of values weighted by the softmax of scores over the index ``along``.
+
+    Raises:
+        UnknownError: The mask is unknown.
+    """
     definitions = definitions_of(element)
     elements = element.elements
     assert isinstance(elements, Elements)
@@ -93,7 +97,11 @@ def _sink(element: Element, head: Expr) -> Generator[Request, Expr, Expr | None]
 
 
 def gate_sink(element: Element) -> Generator[Request, Expr, Expr | None]:
-    """Return the sink that a gate applies to a Softmax's result; ``None`` without one."""
+    """Return the sink that a gate applies to a Softmax's result; ``None`` without one.
+
+    Yields:
+        The request for the sink.
+    """
     assert isinstance(element.elements, DefinedTensors)
     gate = element.elements.sink_gates.get(element.node.index)
     if gate is None:
@@ -130,7 +138,11 @@ def _read(read: tuple[Value, tuple[Expr, ...]]) -> Steps:
 
 @closed
 def _sdpa(element: Element) -> Steps:
-    """ScaledDotProductAttention-13 of OpenVINO."""
+    """Return an element of OpenVINO's ScaledDotProductAttention-13.
+
+    Raises:
+        UnknownError: The result does not have 4 axes, or its mask is unknown.
+    """
     node, own = element.node, element.index
     if len(own) != 4:
         raise UnknownError("expected 4 axes")
@@ -164,6 +176,9 @@ def _attention(element: Element) -> Steps:
     """Return an element of Attention-23, Attention-24 or com.microsoft's MultiHeadAttention.
 
     Source: onnx.defs; docs/ContribOperators.md of ONNX Runtime.
+
+    Raises:
+        UnknownError: An input or output has no definition, or the heads are unknown.
     """
     node, index = element.node, element.index
     if any(node.input(port) is not None for port in _UNREAD.get(node.op, ())):
@@ -194,7 +209,11 @@ def _attention(element: Element) -> Steps:
 
 
 def _known_heads(node: Node) -> tuple[int, int, int, int]:
-    """Return heads, kv heads, head_dim of keys and head_dim of values."""
+    """Return heads, kv heads, head_dim of keys and head_dim of values.
+
+    Raises:
+        UnknownError: One of them is unknown.
+    """
     heads = operator_heads(node)
     value_size = heads.head_dim if node.op == "GroupQueryAttention" else heads.value_head_dim
     if not (heads.heads and heads.key_heads and heads.head_dim and value_size):
@@ -282,6 +301,9 @@ def _group_query(element: Element) -> Steps:
     """Return an element of com.microsoft's GroupQueryAttention without a quantized cache.
 
     Source: docs/ContribOperators.md of ONNX Runtime.
+
+    Raises:
+        UnknownError: The cache is quantized, an output has no definition, or the heads are unknown.
     """
     node, attributes = element.node, element.node.attributes
     if any(attributes.get(name, b"NONE") not in {b"NONE", "NONE"} for name in _QUANTIZED):

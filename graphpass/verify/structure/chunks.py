@@ -74,7 +74,7 @@ class _Chunk(LinearAttentionLayer):
 
 
 def _swapped(index: Index) -> Index:
-    """Swap the key and value axes in an index of the state."""
+    """Return an index of the state with key and value axes swapped."""
     row, head, channel, column = index
     return row, head, column, channel
 

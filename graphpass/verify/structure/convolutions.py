@@ -15,7 +15,11 @@ from graphpass.verify.structure.tensors import Steps, closed, definitions_of
 
 
 def _convolution(element: Element) -> Steps:
-    """Return an element of a convolution, as a sum over channels and kernel."""
+    """Return an element of a convolution, as a sum over channels and kernel.
+
+    Raises:
+        UnknownError: The padding is automatic, or the number of output channels is unknown.
+    """
     node, attributes = element.node, native_attributes(element.node)
     data, weight = element.shape(0), element.shape(1)
     count = len(data) - 2
@@ -57,7 +61,11 @@ def _convolution(element: Element) -> Steps:
 
 @closed
 def _causal(element: Element) -> Steps:
-    """Return an element of CausalConvWithState: the convolution (output 0) or the next state (output 1)."""
+    """Return an element of CausalConvWithState: the convolution (output 0) or the next state (output 1).
+
+    Raises:
+        UnknownError: An attribute has no definition.
+    """
     node, attributes = element.node, native_attributes(element.node)
     if attributes.get("ndim", 1) != 1 or attributes.get("state_window", 0):
         raise UnknownError("ndim > 1 and state_window have no definition")

@@ -131,7 +131,7 @@ def _fitting(
 def downstream(
     graph: Graph, results: Iterable[Value], fed: Mapping[Value, object], *, shapes: bool = True
 ) -> Iterator[Node]:
-    """Yield the operators that compute ``results`` from fed values and inputs.
+    """Return the operators that compute ``results`` from fed values and inputs.
 
     Args:
         graph: The graph.

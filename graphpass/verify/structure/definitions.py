@@ -328,7 +328,7 @@ class Definitions:
         return self.sum(self.algebra.normal(ex.substitute(body, places)), *parts)
 
     def _branches(self, body: Expr, bounds: Sequence[Expr], apart: Callable[[Expr], bool]) -> Expr:
-        """Sum each case; conditions on other indices remain outside the sum."""
+        """Return the sum of each case; conditions on other indices remain outside the sum."""
         if not (body.op == "choose" and on_indices(body.args[0]) and apart(body.args[0])):
             return self._sum(body, bounds)
         sides = []
@@ -347,7 +347,7 @@ class Definitions:
         return ex.choose(body.args[0], *sides)
 
     def _sum(self, body: Expr, bounds: Sequence[Expr]) -> Expr:
-        """Sum one case; factors without bound indices remain outside the sum."""
+        """Return the sum of one case; factors without bound indices remain outside the sum."""
         parted = self._parted(body, bounds)
         if parted is not None:
             return parted
@@ -362,7 +362,7 @@ class Definitions:
         return self.algebra.times(*outside, summed)
 
     def _parted(self, body: Expr, bounds: Sequence[Expr]) -> Expr | None:
-        """Split a sum by a condition on one bound index; ``None`` without such a condition."""
+        """Return a sum split by a condition on one bound index; ``None`` without one."""
         for part in ex.walk(body) if ex.uses([body], "choose") else ():
             condition = oriented(part.args[0]) if part.op == "choose" and on_indices(part.args[0]) else None
             own = [index for index in bounds if condition is not None and ex.contains([condition], index)]
@@ -391,7 +391,7 @@ class Definitions:
         return None
 
     def _at(self, expr: Expr, places: Mapping[Expr, Expr]) -> Expr:
-        """Substitute indices in an expression.
+        """Return an expression with substituted indices.
 
         Sums whose arguments become numbers are computed again for these numbers.
         """

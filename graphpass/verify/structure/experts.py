@@ -53,7 +53,11 @@ class _Token:
         return ex.substitute(result, {own: row})
 
     def inner(self, row: Expr) -> Steps:
-        """Return an element of the activation after the first and the third product."""
+        """Return an element of the activation after the first and the third product.
+
+        Raises:
+            UnknownError: The activation has no definition, or lacks its third weight.
+        """
         node, index = self.element.node, self.element.index
         kind, fusion = self.attributes.get("activation_type", "relu"), self.attributes.get("swiglu_fusion", 0)
 

@@ -101,7 +101,7 @@ def _input_name(graph: Graph, value: Value) -> str:
 
 
 def _moved_by_index(graph: Graph, nodes: list[Node], axis: int) -> Move | None:
-    """Match ``Gather(past, ScatterElements(Range(0, slots), dst_idx, src_idx)[:past])``."""
+    """Return the move ``Gather(past, ScatterElements(Range(0, slots), dst_idx, src_idx)[:past])``; else ``None``."""
     if len(nodes) != 1 or nodes[0].op != "Gather" or nodes[0].attributes.get("axis") != axis:
         return None
     cut = graph.producer(nodes[0].source(1))
@@ -118,7 +118,7 @@ def _moved_by_index(graph: Graph, nodes: list[Node], axis: int) -> Move | None:
 
 
 def _moved_by_writes(graph: Graph, nodes: list[Node], axis: int, from_1: bool) -> Move | None:
-    """Match ``ScatterElementsUpdate(past, dst_idx, Gather(past, src_idx))[:past]``."""
+    """Return the move ``ScatterElementsUpdate(past, dst_idx, Gather(past, src_idx))[:past]``; else ``None``."""
     by_op = {node.op: node for node in nodes}
     if len(nodes) != 2 or by_op.keys() != {"Gather", "ScatterElementsUpdate"}:
         return None
@@ -157,7 +157,7 @@ def _cut_from_0(graph: Graph, node: Node, axis: int) -> tuple[Value, int] | None
 
 
 def _strided(graph: Graph, node: Node, axis: int) -> tuple[Value, int] | None:
-    """Match the StridedSlice that GPU plugins fuse (`begins_at_1`); returns as `_cut_from_0`."""
+    """Return the cut of the StridedSlice that GPU plugins fuse (`begins_at_1`), as `_cut_from_0`."""
     if node.op != "StridedSlice":
         return None
     attributes = node.attributes

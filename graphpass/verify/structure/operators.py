@@ -81,7 +81,11 @@ def _reduction(mean: bool = False, squares: bool = False) -> Rule:
 
 @closed
 def _real_cum_sum(element: Element) -> Steps:
-    """Return an element of a CumSum as a masked sum."""
+    """Return an element of a CumSum as a masked sum.
+
+    Raises:
+        UnknownError: The axis is computed.
+    """
     node, attributes = element.node, element.node.attributes
     axis = (yield node.source(1), (ZERO,) * (node.source(1).rank or 0)).as_number
     if not isinstance(axis, int):
@@ -135,7 +139,7 @@ def _inverse_root(element: Element, mean: Expr, epsilon: float) -> Expr:
 
 
 def _normalized(element: Element, sources: tuple[int, ...], epsilon: float, *, centers: bool) -> Steps:
-    """Normalize the sum of the inputs ``sources`` along the last axis; ``centers`` subtracts the mean."""
+    """Return the sum of ``sources`` normalized along the last axis; ``centers`` subtracts the mean."""
     sizes = element.shape(sources[0])
     bound = ex.index("k", sizes[-1])
 

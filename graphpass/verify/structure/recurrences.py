@@ -133,7 +133,11 @@ class BodyTensors(DefinedTensors):
         return super()._inferred(dimension) if known is None else self._outer.size(known)
 
     def assumptions(self, nodes: Iterable[Node], *, tables: bool = False) -> Iterator[tuple[Node, Expr | None, Expr]]:
-        """See `DefinedTensors.assumptions`; the outer tensors have those of nodes outside bodies."""
+        """See `DefinedTensors.assumptions`; the outer tensors have those of nodes outside bodies.
+
+        Returns:
+            As `DefinedTensors.assumptions`.
+        """
         own = (node for node in nodes if self._same.keys().isdisjoint(node.outputs))
         return super().assumptions(own, tables=tables)
 
@@ -315,7 +319,11 @@ def _stacked(element: Element) -> Steps:
 
 
 def _filled(element: Element, write: Node) -> Steps:
-    """Return an element of a carried tensor of which iteration ``i`` writes index ``i``."""
+    """Return an element of a carried tensor of which iteration ``i`` writes index ``i``.
+
+    Raises:
+        UnknownError: The loop does not write all of the tensor.
+    """
     axis, own = write.attributes["axis"], list(element.index)
     place, count = own[axis], _body_of(element).iterations(element.node.name)
     if count is not element.own_shape[axis]:
@@ -444,6 +452,9 @@ class LinearAttentionLayer:
             element: The element of the state.
             rows: Batch size.
             tokens: Number of tokens.
+
+        Yields:
+            Requests for elements of the layer's inputs.
         """
         bound, places = ex.index("token", tokens), self._state_places(rows)
         left = yield from self._left(places[0], bound, *places[1:])
@@ -461,6 +472,9 @@ class LinearAttentionLayer:
             rows: Batch size.
             tokens: Number of tokens.
             place: Row, token, query head and channel of the value.
+
+        Yields:
+            Requests for elements of the layer's inputs.
         """
         bound = ex.index("token", tokens)
         groups = max(self.heads // self.kv_heads, 1)

@@ -42,7 +42,11 @@ def _top(element: Element) -> Steps:
 
 @closed
 def _first_extreme(element: Element) -> Steps:
-    """Return the position of the first largest (ArgMax) or smallest (ArgMin) element."""
+    """Return the position of the first largest (ArgMax) or smallest (ArgMin) element.
+
+    Raises:
+        UnknownError: ``select_last_index`` is set.
+    """
     node, attributes = element.node, native_attributes(element.node)
     if attributes.get("select_last_index", 0):
         raise UnknownError("select_last_index = 1 has no definition")
@@ -95,7 +99,11 @@ def _condition(elements: object, node: Node) -> tuple[Request, Callable[[Expr], 
 
 
 def _non_zero(element: Element) -> Steps:
-    """Return the index along one axis of the n-th nonzero element."""
+    """Return the index along one axis of the n-th nonzero element.
+
+    Raises:
+        UnknownError: The axis is computed.
+    """
     axis = element.index[0].as_number
     if not isinstance(axis, int):
         raise UnknownError("the first index of the result is computed")
@@ -118,6 +126,9 @@ def _scatter_elements(element: Element) -> Steps:
     """Return an element of ScatterElements along one axis.
 
     Updates of the same element must be added, or equal; otherwise their positions must be proven distinct.
+
+    Raises:
+        UnknownError: The reduction has no definition, or updates may write the same element or part of other axes.
     """
     node, attributes = element.node, native_attributes(element.node)
     definitions = definitions_of(element)

@@ -153,7 +153,7 @@ class DefinedTensors(Elements):
         self._unsized = set[int]()
 
     def _first_makers(self) -> dict[Expr, Expr]:
-        """Map each dimension to the first output whose operator has a size rule.
+        """Return the first output whose operator has a size rule, for each dimension.
 
         Equal sizes share one dimension, which may be named after another output, even one downstream.
         """
@@ -325,13 +325,19 @@ class DefinedTensors(Elements):
         return super()._constant(value, index) if result is None else result
 
     def closed(self, element: Element, define: Callable[[Element], Steps], *, by_part: bool = False) -> Steps:
-        """Define a result once as a function of its indices; return one element.
+        """Define a result once as a function of its indices.
 
         Args:
             element: The element.
             define: The operator's rule.
             by_part: Whether to define a slice of the result separately, because the other model may compute the slice
                 alone. The rule must not depend on the sizes of indices then.
+
+        Returns:
+            The element.
+
+        Yields:
+            Requests of ``define``.
         """
         own = self.own_index(element.value)
         firsts: list[int | None] = [None] * len(own)
@@ -422,6 +428,9 @@ def as_function(element: Element, reason: str) -> Steps:
     Args:
         element: The element.
         reason: Message of the error.
+
+    Yields:
+        Requests for elements of the operands.
 
     Raises:
         UnknownError: Results depend on more than the operands.
