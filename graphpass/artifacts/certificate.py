@@ -132,7 +132,12 @@ def _offences(noted: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _check_files(manifest: Path, noted: Mapping[str, Any], *, is_folder: bool) -> None:
-    """Check that all files of a result equal the proven ones, by reading them."""
+    """Check that all files of a result equal the proven ones, by reading them.
+
+    Raises:
+        ReadError: GP118, the manifest names a file in another folder; GP111, a file cannot be read.
+        VerificationError: GP604, a file is missing, was changed or was added.
+    """
     folder, expected = manifest.parent, noted["certificate"]["files"]
     shared = set(noted["certificate"]["shared"])
     for name in expected:
@@ -165,7 +170,11 @@ def _added(manifest: Path, known: Mapping[str, str]) -> list[str]:
 
 
 def _digest(file: Path, size: int) -> str:
-    """Return the SHA-256 of the first bytes of a file, without the cache."""
+    """Return the SHA-256 of the first bytes of a file, without the cache.
+
+    Raises:
+        ReadError: GP111, the file cannot be read.
+    """
     hasher, left = hashlib.sha256(), size
     try:
         with regular(file).open("rb") as stream:

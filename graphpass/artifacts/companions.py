@@ -66,12 +66,15 @@ def companions(model_file: Path, dialect: Dialect = "openvino") -> tuple[Path, .
 
 
 def copy_companions(model_file: Path, folder: Path, dialect: Dialect = "openvino") -> tuple[Path, ...]:
-    """Copy a model's companions into a staged folder; return the copies.
+    """Copy a model's companions into a staged folder.
 
     Args:
         model_file: The model's graph file.
         folder: A folder of `graphpass.storage.staging.staging`.
         dialect: Dialect of the result.
+
+    Returns:
+        The paths of the copies.
 
     Raises:
         ReadError: GP113, a file is a link to a file outside the folder.
@@ -92,13 +95,16 @@ def missing_packages() -> list[str]:
 
 
 def stage_tokenizer(model_file: Path, folder: Path) -> str:
-    """Write ``openvino_tokenizer.xml`` and ``openvino_detokenizer.xml``; return the converter's name.
+    """Write ``openvino_tokenizer.xml`` and ``openvino_detokenizer.xml``.
 
     The rt_info of both includes the chat template, and the tokens that start and end a text.
 
     Args:
         model_file: A model for which `has_tokenizer` is true.
         folder: A folder of `graphpass.storage.staging.staging`.
+
+    Returns:
+        Name and version of the converter, for the report.
 
     Raises:
         UnsupportedError: GP348, the tokenizer cannot be converted.

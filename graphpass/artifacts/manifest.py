@@ -64,6 +64,9 @@ def describe(
         weights: Whether to include digests of the weights, which requires reading them once; see `digests_of`.
         copied: Names of further files in the folder that are copied to the result.
 
+    Returns:
+        A JSON object with ``manifest``, ``input``, ``versions``, ``options`` and ``pipeline``.
+
     Raises:
         ReadError: GP110, a file of the input changed since the model was read; GP111, a file cannot be read; GP113, a
             file is a link to a file outside the folder.

@@ -69,12 +69,15 @@ def find_folder_parts(model: Model) -> FolderParts | None:
 
 
 def stage_parts(parts: FolderParts, folder: Path, *, share: bool) -> tuple[Path, ...]:
-    """Write the parts into a staged folder; return the files that the result shares.
+    """Write the parts into a staged folder.
 
     Args:
         parts: The files.
         folder: A folder of `graphpass.storage.staging.staging`.
         share: Whether weights become hard links to the input's files.
+
+    Returns:
+        The files of the input that the result shares; empty unless ``share`` is set.
 
     Raises:
         OSError: The file system reports an error; ``staging`` converts it to a `WriteError`.

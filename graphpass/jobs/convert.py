@@ -100,6 +100,9 @@ def convert(
         look: Called before the models are written.
         gate: Called before the result is published.
 
+    Returns:
+        The outcome, with a report on each part; `Outcome.up_to_date` if an earlier result is kept.
+
     Raises:
         GraphpassError: The input cannot be read, a pass refuses it, or the result breaks the contract or computes
             different outputs; nothing is written.
@@ -136,7 +139,11 @@ def stale(job: Job, target: Target, *, allow_unfused: bool = False, tokenizer: b
 
 
 def _laid_out(job: Job, target: Target) -> Job:
-    """Return the job with the weight layout that the target's runtime requires."""
+    """Return the job with the weight layout that the target's runtime requires.
+
+    Raises:
+        UsageError: GP230, the job shares weights, which the target writes to files of limited size.
+    """
     if not target.shards_weights:
         return job
     if job.weights == "share":
@@ -146,7 +153,11 @@ def _laid_out(job: Job, target: Target) -> Job:
 
 
 def _prepared(watch: Watch, job: Job, target: Target, *, allow_unfused: bool, tokenizer: bool) -> tuple[_Plan, Result]:
-    """Read the input, and return the plan of its conversion and the result to write."""
+    """Read the input.
+
+    Returns:
+        The plan of its conversion, and the result to write.
+    """
     from graphpass.artifacts.companions import missing_packages
     from graphpass.engine.pipeline import format_target
     from graphpass.runtime.encoder_decoder import find_encoder_decoder, folder_of_part
@@ -200,7 +211,14 @@ def _plan_model(watch: Watch, job: Job, target: Target) -> _Plan:
 
 
 def _plan_folder(job: Job, files: EncoderDecoder, target: Target) -> _Plan:
-    """Read encoder and decoder of a folder, and plan their conversion."""
+    """Read encoder and decoder of a folder.
+
+    Returns:
+        The plan of their conversion.
+
+    Raises:
+        UsageError: GP226, ``cache=reorder`` does not support them.
+    """
     from graphpass.runtime.encoder_decoder import read_parts
 
     if target.gives_up_fusion:
@@ -232,7 +250,14 @@ def _convert(
     allow_unfused: bool,
     tokenizer: bool,
 ) -> Outcome:
-    """Run the pipelines, verify the result, and write it with configurations and tokenizers."""
+    """Run the pipelines, verify the result, and write it with configurations and tokenizers.
+
+    Returns:
+        The outcome, with a report on each part.
+
+    Raises:
+        PassFailedError: GP405, the encoder does not meet a condition of the target.
+    """
     from graphpass.artifacts.split import stage_split
     from graphpass.engine.conditions import ONNX, OPENVINO
     from graphpass.engine.pipeline import format_target
@@ -303,7 +328,7 @@ def _convert(
 def _compare(
     target: Target, reference: Model | EncoderDecoderModels, results: tuple[Model, ...], proof: Proof, prepared: Model
 ) -> Comparison:
-    """Compare results with their input; for a split, also the model before the split."""
+    """Return the comparison with the input; for a split, also of the model before."""
     from graphpass.analysis.caches.encoders import is_encoder
     from graphpass.ir.model import Model
     from graphpass.runtime.backends.encoder_decoder import EncoderDecoderModels
@@ -325,7 +350,11 @@ def _compare(
 
 
 def _add_tokenizer(model_file: Path, folder: Path) -> tuple[str, ...]:
-    """Convert the tokenizer in the folder of an input file, and return notes."""
+    """Convert the tokenizer in the folder of an input file.
+
+    Returns:
+        Notes; empty if the folder has no tokenizer.
+    """
     from graphpass.artifacts.companions import has_tokenizer, missing_packages, stage_tokenizer
 
     if not has_tokenizer(model_file):

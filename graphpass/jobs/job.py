@@ -154,6 +154,7 @@ def run_passes(
 
     Raises:
         GraphpassError: As `graphpass.engine.manager.PassManager.run`.
+        PassFailedError: As `graphpass.engine.manager.PassManager.run`, with a command that reduces the failure as hint.
     """
     from graphpass.engine.manager import PassManager
     from graphpass.engine.pipeline import format_passes
@@ -186,6 +187,9 @@ def prove(comparing: Callable[[], Comparison], hint: str, require: Requirement =
         comparing: Runs the comparison.
         hint: Beginning of the hint if the outputs differ.
         require: See `Proof`.
+
+    Returns:
+        The comparison.
 
     Raises:
         UnequalError: GP601, the outputs differ; GP606, equality is not proven for every input.

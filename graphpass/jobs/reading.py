@@ -22,6 +22,9 @@ def read_model(
         declared: Declarations of unknown caches: ``past_0=kv,sequence=2``.
         choose: Returns one of several models in a folder; ``None`` to refuse the folder.
 
+    Returns:
+        The model, in which ``declared`` takes precedence over declarations of the file.
+
     Raises:
         ReadError: As `graphpass.io.load`.
         UsageError: GP201, the folder has several models; GP218, a declaration lacks a kind or axis.

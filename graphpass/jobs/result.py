@@ -98,12 +98,15 @@ class Result:
 
     @contextlib.contextmanager
     def staged(self, graphs: Sequence[str]) -> Iterator[Path]:
-        """Check that the result can be written, and yield a folder to write it to.
+        """Check that the result can be written.
 
         At the end of the context, files of an earlier result that the new one does not have are removed.
 
         Args:
             graphs: Names of the model files to write.
+
+        Yields:
+            The folder to write it to.
 
         Raises:
             UsageError: GP230, weights cannot be shared; GP238, the folder has another result.
@@ -130,7 +133,7 @@ class Result:
             unnoted.remember_weights(manifest, self._models)
 
     def _hashing_inputs(self) -> AbstractContextManager[None]:
-        """Compute digests for the certificate beside passes and proof."""
+        """Return a context that computes digests for the certificate beside passes and proof."""
         from graphpass.dialects.weights import weights_of
         from graphpass.storage.digests import computing_ahead
         from graphpass.storage.weight_file import FileRange

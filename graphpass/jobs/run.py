@@ -37,6 +37,9 @@ def run(
         look: Called before the models are written.
         gate: Called before the result is published.
 
+    Returns:
+        The outcome; `Outcome.up_to_date` if an earlier result is kept.
+
     Raises:
         GraphpassError: The input cannot be read, a pass refuses it, or the result computes different outputs; nothing
             is written.

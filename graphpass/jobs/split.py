@@ -99,6 +99,9 @@ def split_model(job: Job, split: Split, dialect: Dialect | None, watch: Watch) -
         dialect: Dialect of the result; ``None`` for that of the input.
         watch: Observes the work.
 
+    Returns:
+        The outcome, with the sizes of both models.
+
     Raises:
         GraphpassError: The input cannot be read or split, or the result computes different outputs; nothing is written.
     """

@@ -78,7 +78,7 @@ def attention_in_words(block: AttentionBlock, *, is_cross: bool = False) -> str:
 
 
 def mask_in_words(mask: AttentionMask) -> list[str]:
-    """Describe an effective mask in lines, for row ``b``, head ``h``, query ``q``, key ``k``."""
+    """Return an effective mask in lines, for row ``b``, head ``h``, query ``q``, key ``k``."""
     lines = [f"attends to k if {expression_text(mask.visible)}"]
     if mask.bias.as_number != 0:
         lines.append(f"adds {expression_text(mask.bias)}")
@@ -86,14 +86,14 @@ def mask_in_words(mask: AttentionMask) -> list[str]:
 
 
 def positions_in_words(angles: Angles) -> list[str]:
-    """Describe positions in lines, for row ``b`` and query ``q``."""
+    """Return positions in lines, for row ``b`` and query ``q``."""
     own = {ROW: ex.index("b", ROW.args[1]), QUERY: ex.index("q", QUERY.args[1])}
     lines = [f"reads position {expression_text(ex.substitute(part, own))}" for part in angles.positions()]
     return [*lines, *(f"unknown: {miss}" for miss in angles.misses)]
 
 
 def form_in_words(block: AttentionBlock) -> str:
-    """Describe the form of an attention block: ``fused ScaledDotProductAttention``."""
+    """Return the form of an attention block: ``fused ScaledDotProductAttention``."""
     if block.form != "decomposed":
         return f"fused {block.form}"
     return "decomposed, fusable" if block.fusable else f"decomposed, not fusable: {block.reason}"

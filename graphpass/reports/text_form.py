@@ -74,7 +74,11 @@ def _around(graph: Graph, node: Node, distance: int) -> set[int]:
 
 
 def _layer(model: Model, layer: int) -> set[int]:
-    """Return the indices of a layer's nodes, up to the next layer or the logits."""
+    """Return the indices of a layer's nodes, up to the next layer or the logits.
+
+    Raises:
+        UsageError: GP272, the layer has no caches, or the layers cannot be determined.
+    """
     chain = find_chain(model)
     if isinstance(chain, str):
         raise UsageError("GP272", f"cannot determine the layers of the model: {chain}", "print --around a node")

@@ -64,6 +64,9 @@ def write_bundle(case: Failing, output: Path) -> None:
 def read_case(path: Path) -> Failing:
     """Read a file written by `graphpass reduce`, or a bundle.
 
+    Returns:
+        The case.
+
     Raises:
         ReadError: GP101, the file does not exist; GP120, the file is not a bundle.
         UsageError: GP270, the text is not a graph.

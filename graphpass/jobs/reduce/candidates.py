@@ -68,6 +68,9 @@ def cut(statements: Statements, indices: Collection[int], values: Mapping[str, A
         statements: The graph.
         indices: Indices of the statements to replace.
         values: Values of the graph by name; a statement is kept if one of its values is missing.
+
+    Returns:
+        The statements upstream of outputs.
     """
     candidates: list[Statement] = []
     for index, statement in enumerate(statements):
@@ -193,12 +196,15 @@ def sizes(statements: Statements) -> list[int]:
 
 
 def resized(statements: Statements, old: int, new: int) -> Statements:
-    """Replace multiples of one size by multiples of another; drop types of computed values.
+    """Replace multiples of one size by multiples of another.
 
     Args:
         statements: The graph.
         old: The size to replace, in types and in constant integers.
         new: The size in its place.
+
+    Returns:
+        The statements, without types of computed values.
     """
 
     def size(value: Any) -> Any:

@@ -63,6 +63,9 @@ class Failing:
     def parse(cls, text: str) -> Failing:
         """Parse the text that ``str(case)`` returns.
 
+        Returns:
+            The case, with the default opset 21 if the text states none.
+
         Raises:
             UsageError: GP270, the text is not a case; GP210 to GP213, the pipeline is invalid.
         """

@@ -84,6 +84,9 @@ def reduce_model(
         seconds: Time limit of the search.
         note: Receives a line after each step of the search.
 
+    Returns:
+        The smallest case found in the time.
+
     Raises:
         UsageError, UnsupportedError: As `reproduce`.
     """

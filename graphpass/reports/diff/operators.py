@@ -75,7 +75,7 @@ def _anonymous(facets: Facets) -> tuple[tuple[str, str], ...]:
 
 
 def _translated(key: str, text: str, names: dict[str, str]) -> str:
-    """Replace the producer in a facet ``reads N`` by its name in the first model."""
+    """Return a facet; in ``reads N`` the producer has its name in the first model."""
     if not key.startswith("reads "):
         return text
     source, comma, port = text.partition(", output ")

@@ -83,7 +83,7 @@ def compare_weights(before: Sequence[Weight], after: Sequence[Weight]) -> Weight
 def _renamed(
     gone: Sequence[Weight], added: Sequence[Weight], content: Callable[[Weight], object]
 ) -> dict[Weight, Weight]:
-    """Pair weights of equal type, size and ``content``; each weight at most once."""
+    """Return pairs of weights of equal type, size and ``content``, each weight at most once."""
     unpaired: dict[object, list[Weight]] = {}
     for weight in reversed(added):
         unpaired.setdefault((_form(weight), content(weight)), []).append(weight)

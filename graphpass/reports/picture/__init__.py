@@ -87,6 +87,9 @@ def _rows_of(sides: Sequence[Side], shown: Sequence[Sequence[Node]]) -> list[lis
     Args:
         sides: The models.
         shown: Operators of each model, in display order.
+
+    Returns:
+        Indices into ``shown`` of each row, ``None`` for a model without the operator.
     """
     indices = {sides[1].key(node.index): index for index, node in enumerate(shown[1])}
     keys = [sides[0].partner(node.index) for node in shown[0]]

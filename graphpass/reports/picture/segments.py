@@ -43,6 +43,9 @@ def segments_of(model: Model) -> Segments:
 
     The output of a layer, usually the sum of its residual connection, is the last value through which all data from its
     attention or recurrent state flows before data of another layer joins.
+
+    Returns:
+        The layer of each node; without layers if fewer than two repeat.
     """
     whole = inlined(model)
     graph = whole.graph

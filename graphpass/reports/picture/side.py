@@ -223,7 +223,7 @@ class Side:
         return [operator, mark.status, result, dict(attributes), reads, facets]
 
     def _distant(self, node: Node, producer: Node) -> str:
-        """Describe a producer in another segment."""
+        """Return a text on a producer in another segment."""
         layer, source = (self.segments.of_node[end.index] for end in (node, producer))
         if source == BEFORE or layer == BEFORE:
             return producer.called
