@@ -35,6 +35,9 @@ class Baseline:
     def read(cls, file: Path) -> Baseline:
         """Read a baseline from a file.
 
+        Returns:
+            The baseline; without findings if the file does not exist.
+
         Raises:
             UsageError: GP235, the file is not a baseline.
         """

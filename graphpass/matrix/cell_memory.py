@@ -97,7 +97,11 @@ def pictures_of(cell: Cell) -> list[dict[str, Any]]:
 
 
 def _beside(content: bytes, manifest: bytes) -> dict[str, Any]:
-    """Return the object in a file; raise `LookupError` if it belongs to another manifest."""
+    """Return the object in a file beside a manifest.
+
+    Raises:
+        LookupError: The file belongs to another manifest.
+    """
     report: dict[str, Any] = read_json(content)
     if report["manifest"] != hashlib.sha256(manifest).hexdigest():
         raise LookupError("the file belongs to another result")

@@ -232,7 +232,11 @@ def internal_error(cell: Cell, error: Exception) -> CellResult:
 
 
 def hold_to_expectation(result: CellResult) -> CellResult:
-    """Add GP605 to a result that did not end with the expected error."""
+    """Add GP605 to a result that did not end with the expected error.
+
+    Returns:
+        The result; unchanged if its cell expects no error, has the expected one or was cancelled.
+    """
     expected, rules = result.cell.expect, {problem.rule for problem in result.problems if problem.level == "error"}
     if expected is None or expected in rules or result.state == "cancelled":
         return result

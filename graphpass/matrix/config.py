@@ -104,7 +104,7 @@ class Config:
 
 
 def size_of(size: int | str) -> int:
-    """Parse a size such as ``2 GiB``, or a number of bytes.
+    """Return the number of bytes of a size such as ``2 GiB``, or of a number.
 
     Raises:
         ValueError: ``size`` is not a size.
@@ -154,10 +154,13 @@ def _config_in(folder: Path) -> Path | None:
 def load_config(file: Path) -> Config:
     """Read a configuration and validate it against the schema.
 
+    Returns:
+        The configuration, in the folder of ``file``.
+
     Raises:
         ReadError: GP114, the file cannot be read.
         UsageError: GP231, the file is not TOML or violates the schema; the message lists the lines.
-    """
+    """  # noqa: DOC501 - _not_toml is a UsageError
     text = _text(file)
     try:
         document = read_toml(text)

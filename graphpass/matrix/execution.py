@@ -133,7 +133,7 @@ def _place_sockets() -> None:
 
 
 def estimate(cell: Cell) -> int:
-    """Estimate the memory of a cell, in bytes, from the size of its model's files."""
+    """Return the memory of a cell in bytes, estimated by its model's files."""
     if is_address(cell.source):
         return _BASE + _FACTOR * _stored_bytes(cell.source)
     source = Path(cell.source)

@@ -51,6 +51,9 @@ class Fleet:
     def run(self, cells: Sequence[Cell], progress: Progress) -> Iterator[CellResult]:
         """See `graphpass.matrix.execution.Executor.run`.
 
+        Yields:
+            Results as cells end.
+
         Raises:
             UsageError: GP237, the cluster cannot be used.
         """
@@ -118,7 +121,11 @@ class _Tasks:
             yield CellResult.of_error(cell, PassFailedError("GP406", f"the cell's workers ended: {cause}"))
 
     def _overdue(self) -> Iterator[CellResult]:
-        """End overdue cells, and their workers, because a worker's threads cannot be ended."""
+        """End overdue cells, and their workers, because a worker's threads cannot be ended.
+
+        Yields:
+            Their results, with error GP407.
+        """
         now = time.monotonic()
         for key, (start, worker) in list(self._running.items()):
             cell, task = self._tasks[key]
@@ -177,7 +184,11 @@ def _connected(scheduler: str, patience: float) -> Iterator[Client]:
 
 
 def _compare_versions(client: Client, scheduler: str) -> None:
-    """Check that all workers have the versions of this machine, for equal results."""
+    """Check that all workers have the versions of this machine, for equal results.
+
+    Raises:
+        UsageError: GP237, a worker has another version, or cannot run graphpass.
+    """
     own = versions()
     answers: dict[str, Any] = client.run(_versions, on_error="return")
     for worker, theirs in answers.items():

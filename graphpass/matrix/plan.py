@@ -136,7 +136,11 @@ def _settings(*levels: Mapping[str, Any]) -> Settings:
 
 
 def _sources(config: Config, model: Mapping[str, Any], location: ConfigKey) -> list[tuple[str, str]]:
-    """Return name and path of each model that matches the path or pattern."""
+    """Return name and path of each model that matches the path or pattern.
+
+    Raises:
+        UsageError: GP231, no file matches the pattern, or one name is given for all matches.
+    """
     pattern: str = model["path"]
     if not glob.has_magic(pattern):
         return [(model.get("name") or _name(pattern), _located(config, pattern))]

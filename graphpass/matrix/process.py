@@ -59,6 +59,9 @@ def run_in_process(
         stop: Event that ends the process.
         folder: A folder for temporary files of the process; they are removed at its end.
         moved: Receives the cell's position when it changes.
+
+    Returns:
+        The result, or the error by which the process ended.
     """
     scratch = Path(tempfile.mkdtemp(dir=folder))
     try:

@@ -52,6 +52,9 @@ class Project:
             last_failed: Whether to select only cells that failed in their last run.
             shard: The shard to select.
 
+        Returns:
+            The project, with the selected cells.
+
         Raises:
             ReadError: GP114, the configuration cannot be read.
             UsageError: The configuration is invalid, or no cell matches a pattern.
@@ -98,6 +101,9 @@ class Project:
         Args:
             path: The file; by default the configured one, else ``graphpass-baseline.json`` in the folder.
 
+        Returns:
+            The baseline; without findings if the file does not exist.
+
         Raises:
             UsageError: GP235, the file is not a baseline.
         """
@@ -114,6 +120,9 @@ class Project:
             progress: Observes the cells.
             baseline: Known findings.
             fail_on: Findings that fail the run, in addition to errors and those of the configuration.
+
+        Returns:
+            A result for each selected cell.
         """
         return run_matrix(self.cells, executor, progress, baseline.fingerprints, {*self.config.fail_on, *fail_on})
 

@@ -56,6 +56,9 @@ def run_remote(cell: Cell, convert: Convert) -> CellResult:
         cell: A cell with an address.
         convert: Converts a cell with local paths.
 
+    Returns:
+        The result of the conversion; that of the earlier one if it is up to date.
+
     Raises:
         GraphpassError: As ``convert``; GP115 and GP505, a storage cannot be reached; GP504, another process published
             the result in the meantime.
@@ -141,7 +144,11 @@ class _Source:
         return cls(path, folder, file, files)
 
     def fetched(self, to: Path) -> Path:
-        """Download the files that the model needs, and return the local path of the model."""
+        """Download the files that the model needs.
+
+        Returns:
+            The local path of the model.
+        """
         if self.folder is None:
             return Path(self.path)
         to.mkdir()

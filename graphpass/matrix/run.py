@@ -144,6 +144,12 @@ def run_matrix(
         progress: Observes the cells.
         baseline: Fingerprints of known findings.
         fail_on: Findings that fail the run.
+
+    Returns:
+        A result for each cell, in order.
+
+    Raises:
+        GraphpassError: The executor raised it: GP237, it cannot be used.
     """
     start = time.perf_counter()
     refuse = "changed" in fail_on

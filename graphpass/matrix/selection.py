@@ -31,7 +31,7 @@ class Shard:
 
     @classmethod
     def parse(cls, text: str) -> Shard:
-        """Parse ``1/4``.
+        """Return the shard of a text such as ``1/4``, counted from 1.
 
         Raises:
             ValueError: The text is not a shard.

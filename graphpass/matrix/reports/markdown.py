@@ -87,7 +87,7 @@ def _code(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Escape tags, markup and mentions as entities."""
+    """Return text with tags, markup and mentions escaped as entities."""
     return _MARKUP.sub(lambda match: f"&#{ord(match[0])};", on_one_line(text))
 
 
