@@ -27,7 +27,11 @@ _REPORTS = {
 
 
 def report_options(command: Function) -> Function:
-    """Add an option ``--report-FORMAT`` for each report."""
+    """Add an option ``--report-FORMAT`` for each report.
+
+    Returns:
+        ``command`` with the options.
+    """
     for name, form in reversed(_REPORTS.items()):
         command = click.option(f"--report-{name}", type=PATH, metavar="FILE", help=f"Also write {form}")(command)
     return command

@@ -75,7 +75,7 @@ class Console(Watch):
         click.echo(printable(text), err=True)
 
     def choose(self, folder: Path) -> Path | None:
-        """See `ask_for_model`."""
+        """Return the model that the user selects, as `ask_for_model`."""
         return ask_for_model(folder)
 
     def error(self, error: GraphpassError) -> None:
@@ -106,12 +106,16 @@ class Console(Watch):
 
 
 def _inset(text: str) -> str:
-    """Indent all lines but the first, so that names with newlines cannot imitate messages."""
+    """Return indented lines after the first, so that names with newlines cannot imitate messages."""
     return re.sub(r"\n(?=\S)", "\n  ", printable(text))
 
 
 def ask_for_model(folder: Path) -> Path | None:
-    """Prompt for a model of the folder; return ``None`` if stdin is not a terminal."""
+    """Prompt for a model of the folder.
+
+    Returns:
+        The selected file; ``None`` if stdin is not a terminal.
+    """
     if not sys.stdin.isatty():
         return None
     from graphpass.io import models_in

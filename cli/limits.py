@@ -52,7 +52,11 @@ class Limits:
 
 
 def limit_options(command: Function) -> Function:
-    """Add the options ``--timeout`` and ``--memory``."""
+    """Add the options ``--timeout`` and ``--memory``.
+
+    Returns:
+        ``command`` with the options.
+    """
     options = (
         click.option(
             "--timeout",

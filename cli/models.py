@@ -46,6 +46,9 @@ def load_model(path: Path, declared: Iterable[str] = ()) -> Model:
         path: A file, or a folder.
         declared: Declarations of unknown caches, from `cache_option`.
 
+    Returns:
+        The model, with the declared caches.
+
     Raises:
         ReadError, UsageError: As `graphpass.jobs.reading.read_model`.
     """

@@ -40,7 +40,11 @@ _OPTIONS = (
 
 
 def proof_options(command: Function) -> Function:
-    """Add the options ``--budget``, ``--require``, ``--allow`` and ``--all-layers``."""
+    """Add the options ``--budget``, ``--require``, ``--allow`` and ``--all-layers``.
+
+    Returns:
+        ``command`` with the options.
+    """
     made: Any = command
     for option in reversed(_OPTIONS):
         made = option(made)

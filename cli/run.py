@@ -52,7 +52,8 @@ def read_passes(text: str, stop_after: str | None = None) -> tuple[Pass[Model], 
         stop_after: Name of a pass; passes after the first of this name are omitted. ``None`` for all passes.
 
     Raises:
-        ReadError, UsageError: As `graphpass.engine.pipeline.parse` and `load_toml`; GP210, the pipeline is empty.
+        ReadError: As `graphpass.engine.pipeline.load_toml`.
+        UsageError: As `graphpass.engine.pipeline.parse` and `load_toml`; GP210, the pipeline is empty.
     """
     from graphpass.engine.pipeline import load_toml, parse, stopped_after
     from graphpass.errors import UsageError

@@ -198,7 +198,7 @@ class LiveLine:
 
 
 def joined(*facts: str) -> str:
-    """Join the facts that are not empty by commas."""
+    """Return the facts that are not empty, joined by commas."""
     return ", ".join(filter(None, facts))
 
 

@@ -163,7 +163,11 @@ def _operator_obstacle(attention: Attention) -> str | None:
 
 
 def _scores(graph: Graph, attention: Attention) -> Value:
-    """Return the scores ``[batch, heads, length, sequence]`` upstream of a Softmax, without sink."""
+    """Return the scores ``[batch, heads, length, sequence]`` upstream of a Softmax, without sink.
+
+    Raises:
+        MissError: The Softmax is over another axis, or the scores do not have 4 axes.
+    """
     node = attention.node
     value = node.inputs[0]
     assert value is not None

@@ -82,7 +82,11 @@ def _in_openvino(path: Path) -> OpenVINOModel:
 
 
 def _computed(source: OpenVINOModel, cache: Cache) -> Value:
-    """Return the value that ``source`` computes for ``cache``."""
+    """Return the value that ``source`` computes for ``cache``.
+
+    Raises:
+        PreconditionError: GP345, it does not return it.
+    """
     wanted = cache.filled_by
     writer = source.graph.writes.get(wanted)
     if writer is None:

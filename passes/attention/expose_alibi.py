@@ -80,7 +80,7 @@ def _obstacle(mask: AttentionMask) -> str | None:
 
 
 def _write(write: Writer, slopes: tuple[float, ...], kind: str, positions: Handle, hidden: Handle) -> Handle:
-    """Write the mask in the form of OpenVINO's matcher, with slopes as the first operand."""
+    """Return the mask in the form of OpenVINO's matcher, with slopes as the first operand."""
     constant = write.constant(numpy.array(slopes, "f4").reshape(1, -1, 1), "slopes", kind)
     product = write.op("Multiply", constant, write.convert(positions, kind, "positions"), label="product")
     rows = write.op("Reshape", product, [-1, 1, 0], label="rows")

@@ -146,7 +146,7 @@ def _fused(rewriter: Rewriter, block: Attention, masks: MaskSums) -> Handle:
 
 
 def _transposed(graph: Graph, write: Writer, key: Value) -> Handle:
-    """Swap the last two axes of ``key``, in its own Transpose if possible."""
+    """Return ``key`` with its last two axes swapped, in its own Transpose if possible."""
     node = graph.producer(key)
     order, source = node.attributes.get("order", ()), key
     if node.op == "Transpose" and len(order) == 4:

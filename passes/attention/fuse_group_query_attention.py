@@ -360,7 +360,7 @@ class _Fusion:
         return made
 
     def _flat(self, write: Writer, value: Value, heads: int, size: int, *, heads_last: bool = False) -> Handle:
-        """Reshape ``[batch, heads, length, size]`` to ``[batch, length, heads * size]``."""
+        """Return ``[batch, heads, length, size]`` as ``[batch, length, heads * size]``."""
         rows: Handle = value if heads_last else self._rows(write, value)
         split = self._rewriter.graph.producer(rows) if isinstance(rows, Value) else None
         source = split.input(0) if split is not None and split.op == "Reshape" else None
@@ -369,7 +369,7 @@ class _Fusion:
         return write.op("Reshape", rows, [0, 0, heads * size])
 
     def _rows(self, write: Writer, value: Value) -> Handle:
-        """Transpose ``[batch, heads, length, size]`` to ``[batch, length, heads, size]``."""
+        """Return ``[batch, heads, length, size]`` as ``[batch, length, heads, size]``."""
         graph = self._rewriter.graph
         node = graph.producer(value)
         if _splits_heads(node):

@@ -78,7 +78,11 @@ class JoinProjections(Pass[OnnxModel]):
 
 @or_miss
 def _find(graph: Graph, node: Node) -> Value | tuple[Match, ...]:
-    """Return the value that a split divides into the operands of ``node``, or their products."""
+    """Return the value that a split divides into the operands of ``node``, or their products.
+
+    Raises:
+        MissError: Two operands are the same value, or they are not products that can be joined.
+    """
     operands = [node.source(port) for port in range(_OPERANDS)]
     if len(set(operands)) < _OPERANDS:
         raise MissError(node, "two of its operands are the same value")

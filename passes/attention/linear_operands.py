@@ -135,11 +135,14 @@ class LinearOperands:
         return product
 
     def constant(self, numbers: Any, key: Handle) -> Handle:
-        """Broadcast numbers to ``[batch, tokens, heads]``.
+        """Write numbers for each token and head.
 
         Args:
             numbers: One number, or one for each head; written in f32.
             key: A tensor ``[batch, tokens, ...]``.
+
+        Returns:
+            f32 ``[batch, tokens, heads]``.
         """
         write, heads = self.write, self.recurrence.heads
         array = numpy.broadcast_to(numpy.array(numbers, numpy.float32), [heads])
@@ -147,7 +150,11 @@ class LinearOperands:
         return write.op("Broadcast", write.constant(numpy.ascontiguousarray(array)), shape)
 
     def for_heads(self, number: Handle) -> Handle:
-        """Broadcast ``[batch, tokens, 1]`` to all heads."""
+        """Broadcast a number of each token, ``[batch, tokens, 1]``, to all heads.
+
+        Returns:
+            ``[batch, tokens, heads]``, in the type of ``number``.
+        """
         return self.write.op("Broadcast", number, [1, 1, self.recurrence.heads], mode="bidirectional")
 
     def replace(self, output: Handle, present: Handle, *, is_stored: bool = False) -> None:

@@ -11,13 +11,16 @@ from graphpass.ir.values import MASKED
 
 
 def write_product(graph: Graph, write: Writer, factors: tuple[Scale, ...], kind: str) -> Handle:
-    """Write the product of factors, a scalar.
+    """Write the product of factors.
 
     Args:
         graph: The graph of the factors, whose constants are folded.
         write: Writer of the new nodes.
         factors: Factors and divisors of the scores.
         kind: Element type of the product.
+
+    Returns:
+        The product, a scalar of type ``kind``.
     """
     known, computed = _known_product(graph, factors)
     return _times(write, write.number(known, kind, "scale"), computed, kind)
@@ -93,7 +96,7 @@ class MaskSums:
         return term
 
     def _finite(self, write: Writer, mask: Value, kind: str) -> Handle:
-        """Clamp ``mask`` at `MASKED`; for a Select of constants, clamp these."""
+        """Return ``mask`` clamped at `MASKED`; for a Select of constants, these are clamped."""
         node = self._graph.producer(mask)
         if node.op == "Select":
             branches = [self._graph.constant(node.inputs[port], limit=NO_STOP) for port in (1, 2)]

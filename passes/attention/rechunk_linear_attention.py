@@ -105,7 +105,7 @@ class _Chunks:
         self._added = write.op("Subtract", whole, self._length, label="added")
 
     def split(self, tensor: Handle, width: int | None) -> Handle:
-        """Reshape ``[batch, tokens, heads * width]``, or ``[batch, tokens, heads]`` if ``width`` is ``None``."""
+        """Return chunks of ``[batch, tokens, heads * width]``, or ``[batch, tokens, heads]`` without ``width``."""
         write, elements = self._write, [] if width is None else [width]
         split = write.op("Reshape", tensor, [0, 0, self._heads, *elements])
         lined = write.op("Transpose", split, order=[0, 2, 1, *([3] if elements else [])])
@@ -115,7 +115,7 @@ class _Chunks:
         return write.op("Reshape", padded, write.op("Concat", [0, -1], self._size, elements, axis=0))
 
     def joined(self, tensor: Handle, width: int) -> Handle:
-        """Reshape chunks to ``[batch, heads, tokens, width]``, without padding."""
+        """Return chunks joined to ``[batch, heads, tokens, width]``, without padding."""
         whole = self._write.op("Reshape", tensor, [0, self._heads, -1, width])
         return self._write.slice(whole, 0, self._length, axis=2, label="tokens")
 

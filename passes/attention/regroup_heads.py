@@ -35,7 +35,6 @@ class RegroupHeads(Pass[Model]):
     name: ClassVar[str] = "regroup-heads"
 
     def run(self, model: Model) -> Done:
-        """See `Pass.run`."""
         found, rewriter = model.analysis(find_tiled_heads), model.rewriter()
         blocks = [block for block in found if isinstance(block, TiledHeads)]
         for block in blocks:

@@ -72,7 +72,11 @@ def _chain(graph: Graph, attention: Node, port: int, concat: Node) -> list[Node]
 
 
 def _copy(model: OpenVINOModel, rewriter: Rewriter, cache: Cache, concat: Node, number: int) -> Handle:
-    """Add a cache with the same new positions; return the result of its Concat."""
+    """Add a cache with the same new positions.
+
+    Returns:
+        The result of its Concat.
+    """
     graph, end = model.graph, f".copy{number}"
     read, write = graph.reads[cache.read], graph.writes[str(cache.write)]
     sizes = [None] * (read.outputs[0].rank or 0)

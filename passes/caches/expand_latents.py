@@ -80,7 +80,11 @@ def _keys_and_values(latents: Latents) -> tuple[Value, Value]:
 
 
 def _joined(graph: Graph, pairs: dict[str, Pair], cache: Cache) -> tuple[Value, Value]:
-    """Return the past joined with the new positions, and the new positions."""
+    """Return the past joined with the new positions, and the new positions.
+
+    Raises:
+        MissError: The cache is not an input to which a Concat appends.
+    """
     pair = pairs[cache.read]
     concat = appended(graph, pair)
     if pair.read.op != "Parameter" or concat is None or cache.axes != BHSD or len(concat.inputs) != 2:
@@ -89,7 +93,11 @@ def _joined(graph: Graph, pairs: dict[str, Pair], cache: Cache) -> tuple[Value, 
 
 
 def _shape_reads(graph: Graph, pair: Pair) -> Iterator[Use]:
-    """Yield uses of the past and the present by ShapeOf."""
+    """Yield uses of the past and the present by ShapeOf.
+
+    Raises:
+        MissError: One reads the size of a latent.
+    """
     values = [pair.past, *([pair.present] if pair.present is not None else [])]
     for value in values:
         for use in graph.uses(value):
@@ -107,7 +115,11 @@ def _asked_axes(graph: Graph, shape: Node) -> set[int]:
 
 
 def _fixed(model: Model, value: Value) -> tuple[int, int]:
-    """Return the number of heads, and ``head_dim``."""
+    """Return the number of heads, and ``head_dim``.
+
+    Raises:
+        MissError: One of them is not fixed.
+    """
     graph, sizes = model.graph, model.analysis(infer_sizes).shape(value)
     fixed = [sizes[axis].as_number for axis in (1, 3)] if sizes is not None else []
     if not fixed or not all(isinstance(size, int) for size in fixed):

@@ -85,7 +85,11 @@ class InsertReorder(Pass[Model]):
     trim: Trim = "slice"
 
     def __post_init__(self) -> None:
-        """Check that ``trim`` is supported by ``form``."""
+        """Check that ``trim`` is supported by ``form``.
+
+        Raises:
+            ValueError: It is not.
+        """
         if self.trim != "slice" and self.form not in {"gpu", "cut"}:
             raise ValueError(f"trim={self.trim} requires form gpu or cut, got {self.form}")
 

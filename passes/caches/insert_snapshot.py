@@ -66,7 +66,11 @@ class InsertSnapshot(Pass[OpenVINOModel]):
     slots: int = 8
 
     def __post_init__(self) -> None:
-        """Check the number of slots."""
+        """Check the number of slots.
+
+        Raises:
+            ValueError: It is below 1.
+        """
         if self.slots < 1:
             raise ValueError(f"slots must be at least 1, got {self.slots}")
 

@@ -118,7 +118,11 @@ def _check_ids(carried: tuple[Cache, ...]) -> None:
 
 
 def _check_growth(model: OpenVINOModel, caches: tuple[Cache, ...]) -> None:
-    """Check that caches grow, so that they can start empty."""
+    """Check that caches grow, so that they can start empty.
+
+    Raises:
+        UnsupportedError: GP326, one has a fixed number of positions.
+    """
     pairs = {pair.past.name: pair for pair in find_pairs(model)}
     for cache in caches:
         axis, graph = cache.axes.sequence or 0, model.graph
@@ -206,7 +210,11 @@ class _InitialValues:
 
     @cached_property
     def batch(self) -> Handle:
-        """Return the runtime's batch size, i64 [1], preferably from token ids or embeddings."""
+        """Return the runtime's batch size, i64 [1], preferably from token ids or embeddings.
+
+        Raises:
+            UnsupportedError: GP317, no input besides the caches has a batch dimension.
+        """
         known = self._rewriter.graph.parameters
         preferred = [known.get(name) for name in ("input_ids", "inputs_embeds", "decoder_input_ids")]
         if not self._sources:

@@ -91,7 +91,11 @@ class NewPositions:
         return self._made[value]
 
     def _kept(self, value: Value) -> Handle | None:
-        """Return the replacement of a value whose producer is not cloned, if any."""
+        """Return the replacement of a value whose producer is not cloned, if any.
+
+        Raises:
+            MissError: Keys or values depend on an input.
+        """
         if value in self._joined:
             return self._rewriter.native(self._joined[value])
         content = self._content(value)
@@ -118,7 +122,11 @@ class NewPositions:
         return any(dimension in self._replaced for dimension, _ in dimensions(size))
 
     def _require_sizes(self, node: Node) -> None:
-        """Reject lengths of the step as operands of a computation, other than as shapes."""
+        """Check that lengths of the step are operands of a computation only as shapes.
+
+        Raises:
+            MissError: They are not.
+        """
         for port, source in enumerate(node.inputs):
             content = self._content(source) if source is not None else None
             if port != _SHAPES.get(node.op) and any(map(dimensions, content or ())):
@@ -132,7 +140,11 @@ class NewPositions:
         return self._sizes.shape(value) or ()
 
     def _require(self, value: Value) -> None:
-        """Reject an operator whose result at a position may depend on other positions."""
+        """Check that the result of an operator at a position depends on that position only.
+
+        Raises:
+            MissError: It may depend on others.
+        """
         node = self._graph.producer(value)
         is_weighted = multiplies_matrices(node) and not is_activation(self._graph, node.input(1))
         keeps_positions = any(map(self._counts_past, self._shape(value)))

@@ -152,7 +152,11 @@ def _check(states: list[_State], kept: set[str]) -> None:
 
 
 def _take_apart(rewriter: Rewriter, states: list[_State], past: str) -> dict[Value, Handle]:
-    """Add the flat cache; return the replacements of pasts and of their beam Gathers."""
+    """Add the flat cache.
+
+    Returns:
+        The replacements of pasts and of their beam Gathers.
+    """
     first, counts = states[0], [state.count for state in states]
     shape = (None, 1, sum(counts))
     whole = rewriter.add_past(first.read, past, shape, _start(rewriter, states, shape, f"{past}/initial"))

@@ -161,7 +161,11 @@ def _start(rewriter: Rewriter, key: _Chain, value: _Chain, sizes: list[int | Non
 
 
 def _redirect_shape(rewriter: Rewriter, use: Use, whole: Handle, axis: int) -> None:
-    """Redirect a ShapeOf to the packed cache; raise GP386 if it reads ``head_dim``."""
+    """Redirect a ShapeOf to the packed cache.
+
+    Raises:
+        UnsupportedError: GP386, it reads ``head_dim``.
+    """
     shape = rewriter.whole_shape(use.node)
     for reader in move_picks(rewriter, use.node, [-1 if source == axis else source for source in shape]):
         reason = f"{reader.node.called} reads head_dim from its shape"

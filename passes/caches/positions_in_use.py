@@ -46,7 +46,11 @@ class PositionsInUse:
     """
 
     def __init__(self, model: Model, rewriter: Rewriter, capacity: int) -> None:
-        """Write both lengths, or add an input for the past; raise GP391 without tokens."""
+        """Write both lengths, or add an input for the past.
+
+        Raises:
+            UnsupportedError: GP391, the model has no input of tokens.
+        """
         self._rewriter, self._graph = rewriter, rewriter.graph
         self._write = rewriter.under("static_cache")
         self._capacity = self._write.constant([capacity])
@@ -72,6 +76,9 @@ class PositionsInUse:
         Args:
             number: The number, i64 [1].
             new: A tensor ``[batch, ...]``.
+
+        Returns:
+            i64 ``[batch]``.
         """
         if id(number) not in self._rows:
             rows = self._write.size(new, 0)
@@ -79,7 +86,14 @@ class PositionsInUse:
         return self._rows[id(number)]
 
     def padded(self, value: Value) -> Handle:
-        """Pad the last axis of ``value`` to the capacity; raise GP391 without rank."""
+        """Pad the last axis of ``value`` to the capacity.
+
+        Returns:
+            The padded tensor, in the type of ``value``.
+
+        Raises:
+            UnsupportedError: GP391, the rank of ``value`` is unknown.
+        """
         if value not in self._padded:
             if value.rank is None:
                 raise UnsupportedError("GP391", f"the rank of {value.name} is unknown, so it cannot be padded")
@@ -112,7 +126,11 @@ class PositionsInUse:
                 self._rewriter.replace(node.outputs[0], write.slice(shape, start, end, 0, label="shape"))
 
     def _replace_picks(self, shape: Node, axis: int, length: Handle) -> bool:
-        """Replace Gathers of dimension ``axis`` by ``length``; return ``False`` if there are other users."""
+        """Replace Gathers of dimension ``axis`` by ``length``, unless there are other users.
+
+        Returns:
+            Whether they were replaced.
+        """
         uses = self._graph.uses(shape.outputs[0])
         picks = [self._graph.constant(use.node.inputs[1], 1) if use.node.op == "Gather" else None for use in uses]
         if any(index is None or index.size != 1 or index.item() != axis for index in picks):
@@ -124,7 +142,11 @@ class PositionsInUse:
         return True
 
     def _check_only_bounds(self, shape: Node, cache: Cache) -> None:
-        """Check that a shape is only a stop of slices, which may exceed the length."""
+        """Check that a shape is only a stop of slices, which may exceed the length.
+
+        Raises:
+            UnsupportedError: GP391, it has another user.
+        """  # noqa: DOC501 - refusal is an UnsupportedError
 
         def bounds(use: Use) -> bool:
             return use.node.op == "Slice" and use.port == 2

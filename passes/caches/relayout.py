@@ -183,7 +183,11 @@ class _Relayout:
             self._rewriter.redirect(use.node, use.port, self._replaced[node.outputs[0]])
 
     def _kept(self, node: Node) -> _Moved | None:
-        """Adapt ``node`` to permuted inputs if it supports them; return the order of its outputs."""
+        """Adapt ``node`` to permuted inputs.
+
+        Returns:
+            The order of its outputs; ``None`` if it does not support permuted inputs.
+        """
         if node.op in self._rules:
             return self._rules[node.op](node)
         effect = axis_effect(node, node.outputs[0].rank or 0) if node.outputs else None
@@ -206,7 +210,11 @@ class _Relayout:
         return next(self._moved[value] for value in node.inputs if value is not None and value in self._moved)
 
     def _along(self, node: Node, axes: tuple[int, ...]) -> _Moved | None:
-        """Adapt the axes of an operator: all inputs of a Concat, otherwise the first."""
+        """Adapt the axes of an operator: all inputs of a Concat, otherwise the first.
+
+        Returns:
+            The order of its output; ``None`` if no order fits.
+        """
         moved = self._any_order(node) if node.op == "Concat" else self._order(node)
         if moved is not None:
             if node.op == "Concat":
@@ -221,7 +229,11 @@ class _Relayout:
                 self._rewriter.redirect(node, port, self._viewed(value, order))
 
     def _unsqueeze(self, node: Node) -> _Moved | None:
-        """Insert the axis of copies directly after the axis of heads, in the permuted order."""
+        """Insert the axis of copies directly after the axis of heads, in the permuted order.
+
+        Returns:
+            The order of its output; ``None`` if no order fits.
+        """
         moved, axes = self._order(node), node.attributes.get("axes", ())
         if moved is None or moved.copies is not None or len(axes) != 1 or axes[0] == 0:
             return None
@@ -241,7 +253,7 @@ class _Relayout:
         return moved
 
     def _vector(self, vector: Value, order: Order) -> Handle:
-        """Permute a ``vector`` with one element per axis."""
+        """Return a permuted ``vector`` with one element per axis."""
         node = self._graph.producer(vector)
         name = f"{vector.name}/axes_{''.join(map(str, order))}"
         known = self._graph.constant(vector)

@@ -82,7 +82,7 @@ class RenameCaches(Pass[OnnxModel]):
 
         Raises:
             UnsupportedError: GP342, transformers.js has no name for the cache.
-        """
+        """  # noqa: DOC501 - _nameless is an UnsupportedError
         if role not in {"key", "value", "conv", "recurrent"} or (self.layers and index >= len(self.layers)):
             raise _nameless(name)
         layer = self.layers[index] if self.layers else index

@@ -77,7 +77,7 @@ class SlotAttention:
 
         Raises:
             UnsupportedError: GP391, an operator other than attention reads the cache.
-        """
+        """  # noqa: DOC501 - refusal is an UnsupportedError
         slots: dict[Value, int | None] = dict.fromkeys(presents, cache.axes.sequence)
         steps: list[Node] = []
         products = {product.outputs[0] for product in self._products.values()}

@@ -53,6 +53,9 @@ def trimmed(rewriter: Rewriter, past: Operand, length: Handle, axis: int, form: 
         axis: Index of the sequence axis, not negative.
         form: The operator to write.
         name: Name of the result.
+
+    Returns:
+        The positions from 0 to ``length``, in the type of ``past``.
     """
     if form == "slice":
         return rewriter.op("Slice", past, [0], length, [1], axes=[axis], name=name)

@@ -124,7 +124,7 @@ def _presents(model: OnnxModel, cache: Cache, maker: Node) -> tuple[Value, ...]:
 
     Raises:
         UnsupportedError: GP391, the present is not a Concat of the past and the new positions.
-    """
+    """  # noqa: DOC501 - refusal is an UnsupportedError
     graph, made = model.graph, [maker.outputs[0]]
     while maker.op in {"Convert", "Identity"}:
         maker = graph.producer(maker.source())
@@ -142,7 +142,11 @@ class _Writes:
         self._slots: dict[object, Handle] = {}
 
     def before_operator(self, node: Node) -> None:
-        """Write the caches of an ONNX Attention by TensorScatter, and set its nonpad_kv_seqlen."""
+        """Write the caches of an ONNX Attention by TensorScatter, and set its nonpad_kv_seqlen.
+
+        Raises:
+            UnsupportedError: GP391, the opset lacks TensorScatter, or the operator joins heads in the last axis.
+        """
         write, positions, opset = self._write, self._positions, self._rewriter.opset
         if opset < _TENSOR_SCATTER:
             raise UnsupportedError(

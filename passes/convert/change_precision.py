@@ -77,7 +77,11 @@ class ChangePrecision(Pass[Model]):
     cross: bool = False
 
     def __post_init__(self) -> None:
-        """Check that ``cross`` is supported by ``to``."""
+        """Check that ``cross`` is supported by ``to``.
+
+        Raises:
+            ValueError: It is not.
+        """
         if self.cross and self.to == "f32":
             raise ValueError("cross requires to=f16 or to=bf16")
 

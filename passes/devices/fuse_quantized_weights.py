@@ -140,7 +140,11 @@ class _Fusion:
         self._made: dict[tuple[Value, str], Any] = {}
 
     def fuse(self, node: Node, weight: _Quantized) -> Miss | None:
-        """Replace ``node`` by the fused operator; return the reason if it is unchanged."""
+        """Replace ``node`` by the fused operator.
+
+        Returns:
+            The reason if it is unchanged.
+        """
         if node.op == "MatMul" and weight.blocks.bits not in self._levels:
             return Miss(node, f"MatMulNBits is not faster with {weight.blocks.bits} bits and activations in f32")
         if any(self._stored(value) is None for value in (weight.data, weight.blocks.zeros) if value is not None):
@@ -203,7 +207,7 @@ class _Fusion:
         return self._declared(weight, [weight.rows, weight.columns], "bytes")
 
     def _declared(self, weight: _Quantized, shape: list[int], label: str) -> Handle:
-        """Declare the weight as bytes, without reading unsigned weights."""
+        """Return the weight, declared as bytes; unsigned weights are not read."""
         content = self._stored(weight.data)
         if weight.is_signed:
             self.written += 1

@@ -82,7 +82,7 @@ def _batched(rewriter: Rewriter, layer: ExpertLayer) -> Handle:
 
 
 def _product(write: Writer, rows: Handle, products: Sequence[Product], kind: str) -> Handle:
-    """Multiply rows ``[experts, tokens, inputs]`` by the weights of all experts, and add biases."""
+    """Return rows ``[experts, tokens, inputs]`` times the weights of all experts, plus biases."""
     weights, biases = [], []
     for product in products:
         weight = _columns(write, product, product.weight, 0 if product.is_turned else 1)

@@ -82,6 +82,9 @@ class ExpertWeights:
             count: Number of experts.
             name: Beginning of the names of the operands.
             block: Number of inputs in a written block, a divisor of the stored block size; 0 if not quantized.
+
+        Returns:
+            The operands of all experts, in order.
         """
         self._inline = {}
         first, group = experts[0][0], _Group(experts, count, name)
@@ -116,7 +119,7 @@ class ExpertWeights:
         values: list[Value],
         read: Callable[[Product, int], Array],
     ) -> Handle:
-        """Write a weight with ``columns`` elements per row, or a vector for 0."""
+        """Return a new weight with ``columns`` elements per row, or a vector for 0."""
         self.read |= {value.node for value in values}
         is_packed, rows = kind == "u4", len(group.experts[0]) * group.experts[0][0].outputs
         shape = [group.count, rows, *([-(-columns // 2) if is_packed else columns] if columns else [])]
@@ -220,5 +223,5 @@ def _middle(product: Product) -> int:
 
 
 def _spread(rows: Array, blocks: int) -> Array:
-    """Repeat columns of ``rows`` up to ``blocks`` columns, for smaller blocks."""
+    """Return ``rows`` with repeated columns, ``blocks`` in all, for smaller blocks."""
     return numpy.repeat(rows, blocks // rows.shape[1], 1)

@@ -129,7 +129,7 @@ class _Block:
         return [write.op("Transpose", part, order=[0, 2, 1, 3]) for part in split]
 
     def _normed(self, part: Handle, port: int, letter: str) -> Handle:
-        """Apply the operator's norm of each head, if any."""
+        """Return heads after the operator's norm, if it has one."""
         gamma = self._operator.read(port)
         if gamma is None:
             return part

@@ -98,7 +98,7 @@ class _Layer:
         operator.replace(1, state)
 
     def _repeated(self, split: Handle, heads: int) -> Handle:
-        """Repeat each of ``heads`` up to the number of heads of the state."""
+        """Return ``heads`` repeated up to the number of heads of the state."""
         if heads >= self._kv_heads:
             return split
         sources = [head * heads // self._kv_heads for head in range(self._kv_heads)]

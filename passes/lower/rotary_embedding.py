@@ -89,6 +89,9 @@ def lower_rotation(
         sin: Sines, see `angles`.
         sizes: head_dim and rotary_dim; channels from rotary_dim on are unchanged.
         interleaved: See `angles`.
+
+    Returns:
+        The rotated tensor, ``[batch, heads, length, head_dim]``.
     """
     whole, rotary_dim = sizes
     kept = write.slice(value, rotary_dim, whole, 3) if rotary_dim < whole else None

@@ -37,7 +37,6 @@ class AddAttentionMask(Pass[OpenVINOModel]):
     dialect = "openvino"
 
     def run(self, model: OpenVINOModel) -> Done | Skipped:
-        """See `Pass.run`."""
         graph, inventory, tokens = model.graph, analyze_caches(model), token_input(model.graph)
         blocks = list(graph.of_op("ScaledDotProductAttention"))
         if MASK in graph.parameters or tokens is None or {cache.kind for cache in inventory.caches} != {"kv"}:

@@ -125,7 +125,11 @@ def _is_window(entry: Use) -> bool:
 
 
 def _mask_window(rewriter: Rewriter, entry: Use, tokens: _Tokens, name: str) -> bool:
-    """Move a convolution's window past the padding; return whether the graph changed."""
+    """Move a convolution's window past the padding.
+
+    Returns:
+        Whether the graph changed.
+    """
     joined = entry.node
     uses = [use for use in rewriter.graph.uses(joined.outputs[0]) if use.node.op != "ShapeOf"]
     if all(use.node.op == "Gather" and use.node.attributes["batch_dims"] == 1 for use in uses):
@@ -147,7 +151,11 @@ def _loop(rewriter: OpenVINORewriter, entry: Use) -> LoopRewriter | None:
 
 
 def _mask_state(loop: LoopRewriter, port: int, tokens: _Tokens, name: str) -> bool:
-    """Select the previous state at padding in a loop; return whether the graph changed."""
+    """Select the previous state at padding in a loop.
+
+    Returns:
+        Whether the graph changed.
+    """
     carried = loop.carried(port)
     assert carried is not None
     before, result = carried

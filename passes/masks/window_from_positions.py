@@ -123,7 +123,7 @@ def _check_inputs(graph: Graph) -> None:
 
 
 def _positions(rewriter: Rewriter, step: StepBuilder) -> tuple[Handle, Handle]:
-    """Write positions of keys ``[batch, 1, 1, sequence]`` and queries ``[batch, 1, length, 1]``, i64."""
+    """Return positions of keys ``[batch, 1, 1, sequence]`` and queries ``[batch, 1, length, 1]``, i64."""
     write, inputs = rewriter.under("window"), rewriter.graph.parameters
     tokens, seen = (write.convert(inputs[name], "i64") for name in ("position_ids", "attention_mask"))
     counted = write.op("Subtract", write.op("CumSum", seen, axis=1), 1, label="counted")

@@ -110,7 +110,7 @@ class WindowWriter:
             self._rewriter.redirect_uses(condition, kept, only)
 
     def _write(self, window: Window, element_type: str) -> Handle:
-        """Write ``Slice(Select(Broadcast(conditions), 0, lowest))``.
+        """Return ``Slice(Select(Broadcast(conditions), 0, lowest))``.
 
         The matcher of gpt_oss_sliding_window_pattern in OpenVINO's state_management_pattern.cpp requires four Ands: of
         the window with any value, with the causal condition, with any value, and with padding. NPUW's

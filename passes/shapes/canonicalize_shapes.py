@@ -114,7 +114,11 @@ class _Part:
 
 
 def _join(graph: Graph, rewriter: Rewriter) -> int:
-    """Replace assignments to slices by Concats of the parts; return their number."""
+    """Replace assignments to slices by Concats of the parts.
+
+    Returns:
+        The number of assignments.
+    """
     assignments: dict[tuple[Value, int], list[_Part]] = {}
     for node in graph.of_op("Reshape"):
         assigned = assigned_slice(graph, node)
@@ -135,7 +139,7 @@ def _join(graph: Graph, rewriter: Rewriter) -> int:
 
 
 def expanded(graph: Graph) -> Iterator[Match]:
-    """Yield Broadcasts with a target selected by the shape of their input."""
+    """Return Broadcasts with a target selected by the shape of their input."""
     return (match for match in EXPANSION.find(graph) if match["x"].rank is not None)
 
 

@@ -117,7 +117,12 @@ class MakeStatic(Pass[Model]):
         return Done({"caches": len(inventory.caches), "length": self.length, "past": self.past})
 
     def _require_supported(self, model: Model, inventory: Inventory, step_tokens: StepTokens) -> None:
-        """Raise if the caches, or the tokens of a step, cannot have static shapes."""
+        """Check that the caches, and the tokens of a step, can have static shapes.
+
+        Raises:
+            UnsupportedError: GP392, they cannot.
+            UsageError: GP266, ``past`` exceeds the rows of the model's tables.
+        """
         for cache in inventory.caches:
             if cache.kind not in {"kv", "linear"} or cache.write is None or cache.axes.batch is None:
                 raise UnsupportedError("GP392", f"cache {cache.name} of kind {cache.kind} cannot have a static shape")
@@ -144,7 +149,11 @@ class MakeStatic(Pass[Model]):
             )
 
     def _sizes(self, read: Node, cache: Cache | None, masked: int) -> list[int | None]:
-        """Return new dimensions, ``None`` if unchanged; the mask covers ``masked`` slots of the past."""
+        """Return new dimensions, ``None`` if unchanged; the mask covers ``masked`` slots of the past.
+
+        Raises:
+            UnsupportedError: GP393, a dimension of the cache is unknown.
+        """
         columns = masked + self.length if read.name == "attention_mask" else self.length
         shape = read.outputs[0].shape or ()
         # Some models read several positions per token: [axes, batch, length].
@@ -167,7 +176,11 @@ class MakeStatic(Pass[Model]):
 
 
 def _require_counted_positions(model: Model) -> None:
-    """Raise GP392 if positions count from the first token of each step."""
+    """Check that positions do not count from the first token of each step.
+
+    Raises:
+        UnsupportedError: GP392, they do.
+    """
     node = model.analysis(find_restart)
     if node is not None:
         raise UnsupportedError(
@@ -179,7 +192,11 @@ def _require_counted_positions(model: Model) -> None:
 
 
 def _exclude_padding(model: Model, caches: tuple[Cache, ...]) -> None:
-    """Exclude padding from linear caches; raise GP392 if that is not possible."""
+    """Exclude padding from linear caches.
+
+    Raises:
+        UnsupportedError: GP392, attention_mask does not exclude it from one.
+    """
     if model.dialect == "openvino":
         from graphpass.dialects.openvino.model import OpenVINOModel
 
@@ -196,7 +213,11 @@ def _exclude_padding(model: Model, caches: tuple[Cache, ...]) -> None:
 
 
 def _return_new(rewriter: Rewriter, cache: Cache, present: Node, *, is_copied: bool) -> None:
-    """Return the new positions as the present, instead of the result of the Concat."""
+    """Return the new positions as the present, instead of the result of the Concat.
+
+    Raises:
+        UnsupportedError: GP393, the present is not a Concat of two inputs.
+    """
     graph, casts = rewriter.graph, []
     concat = graph.producer(present.source())
     while concat.op in CASTS:
@@ -215,7 +236,11 @@ def _return_new(rewriter: Rewriter, cache: Cache, present: Node, *, is_copied: b
 
 
 def _keep_last(rewriter: Rewriter, logits: Node) -> None:
-    """Compute only logits of the last position, by a slice before the head."""
+    """Compute only logits of the last position, by a slice before the head.
+
+    Raises:
+        UnsupportedError: GP393, the source of the logits has no axis of positions.
+    """
     node = head_of(rewriter.graph, logits) or logits
     source = node.source()
     if source.rank != 3:
@@ -268,7 +293,11 @@ def _drop_empty(model: Model) -> None:
 
 
 def _check_static(model: Model) -> None:
-    """Check that all shapes are static, or raise GP393, and declare those of outputs."""
+    """Check that all shapes are static, and declare those of outputs.
+
+    Raises:
+        UnsupportedError: GP393, one is not.
+    """
     rewriter = model.rewriter()
     for node in model.graph.nodes:
         for value in node.outputs:

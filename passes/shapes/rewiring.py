@@ -41,11 +41,14 @@ class Rewiring:
         self._sources[use.node.index, use.port] = new
 
     def redirect(self, old: Value, new: Value) -> int:
-        """Redirect users of a value except model outputs; return their number.
+        """Redirect users of a value except model outputs.
 
         Args:
             old: The present source of the users.
             new: Their new source, of the same element type.
+
+        Returns:
+            The number of redirected uses.
         """
         uses = [use for use in self.uses(old) if use.node.op != "Result"]
         for use in uses:

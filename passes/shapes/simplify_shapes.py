@@ -84,9 +84,12 @@ class SimplifyShapes(Pass[OpenVINOModel]):
 
 
 def _read_inputs(model: OpenVINOModel) -> int:
-    """Read lengths from inputs instead of keys with new positions; return the count.
+    """Read lengths from inputs instead of keys with new positions.
 
     Exports for one token a step have no other tensor with that length, see `_of_attention_operands`.
+
+    Returns:
+        The number of redirected uses.
     """
     graph, sizes = model.graph, model.analysis(infer_sizes)
     tokens = token_input(graph)
@@ -115,7 +118,11 @@ def _read_inputs(model: OpenVINOModel) -> int:
 
 
 def _read_tokens(model: OpenVINOModel) -> int:
-    """Read the batch size from the tokens: paged attention removes the padding mask."""
+    """Read the batch size from the tokens: paged attention removes the padding mask.
+
+    Returns:
+        The number of redirected uses.
+    """
     graph = model.graph
     tokens, mask = token_input(graph), graph.parameters.get("attention_mask")
     shapes = [use.node for use in graph.uses(mask) if use.node.op == "ShapeOf"] if mask is not None else []
@@ -144,7 +151,11 @@ def _read_tokens(model: OpenVINOModel) -> int:
 
 
 def _share(graph: Graph, sizes: Sizes, edits: Rewiring) -> int:
-    """Redirect users of equal integers to the cheapest value; return the number of changes."""
+    """Redirect users of equal integers to the cheapest value.
+
+    Returns:
+        The number of redirected uses.
+    """
     operands, late = _of_attention_operands(graph, sizes)
     after = _users(graph, operands)
     first: dict[object, Value] = {}
@@ -208,7 +219,11 @@ _ELEMENTWISE = frozenset(
 
 
 def _broadcast_tiles(model: OpenVINOModel) -> int:
-    """Replace Tiles of axes of size 1 by Broadcasts; return their number."""
+    """Replace Tiles of axes of size 1 by Broadcasts.
+
+    Returns:
+        The number of replaced Tiles.
+    """
     rewriter, count = model.rewriter(), 0
     for node in model.graph.of_op("Tile"):
         repeats, shape = model.graph.constant(node.inputs[1]), node.source().shape
@@ -224,11 +239,14 @@ def _broadcast_tiles(model: OpenVINOModel) -> int:
 
 
 def drop_identities(sizes: Sizes, edits: Rewiring) -> dict[str, int]:
-    """Bypass operators whose result equals their input; return the number by operator.
+    """Bypass operators whose result equals their input.
 
     Args:
         sizes: Proven sizes of all tensors, and contents of shapes.
         edits: The edges of the graph, which are changed.
+
+    Returns:
+        The number of bypassed operators by statistic: ``Reshape dropped``.
     """
     kept, dropped = _mask_ends(edits), Counter[str]()
     for node in edits.living():
@@ -242,11 +260,14 @@ def drop_identities(sizes: Sizes, edits: Rewiring) -> dict[str, int]:
 
 
 def drop_broadcasts(sizes: Sizes, edits: Rewiring) -> int:
-    """Bypass Broadcasts for users that broadcast to the same shape; return the number of users.
+    """Bypass Broadcasts for users that broadcast to the same shape.
 
     Args:
         sizes: Proven sizes of all tensors, and contents of shapes.
         edits: The edges of the graph, which are changed.
+
+    Returns:
+        The number of redirected uses.
     """
     kept, dropped = _mask_ends(edits), 0
     fed = _users(edits.graph, {node.index for node in edits.graph.nodes if node.op in {"Parameter", "ReadValue"}})
@@ -367,10 +388,13 @@ def _broadcasts_to(after: Vector, before: Vector, others: list[Vector]) -> bool:
 
 
 def _gather_sizes(model: OpenVINOModel) -> int:
-    """Replace Slices of one dimension of a past by Gathers; return their number.
+    """Replace Slices of one dimension of a past by Gathers.
 
     OpenVINO's paged attention replaces Gathers of the past's length by the length of its own cache
     (prev_sequence_length_pattern.cpp). With other operators, the variable and ``beam_idx`` are not removed.
+
+    Returns:
+        The number of replaced Slices.
     """
     graph, rewriter, count = model.graph, model.rewriter(), 0
     pasts = [graph.reads[cache.read].outputs[0] for cache in analyze_caches(model).of_kind("kv")]
