@@ -81,7 +81,11 @@ class Model(ABC):
 
     @abstractmethod
     def validate(self) -> None:
-        """Check that the native graph is well formed; raise GP310 with the checker's message otherwise."""
+        """Check that the native graph is well formed.
+
+        Raises:
+            UnsupportedError: GP310, it is not; the message has the checker's error.
+        """
 
     @abstractmethod
     def read_note(self, key: str) -> str | None:
@@ -98,7 +102,11 @@ class Model(ABC):
 
     @property
     def declarations(self) -> tuple[Declaration, ...]:
-        """Return a user's declarations of caches; raise GP109 if their metadata is invalid."""
+        """Return a user's declarations of caches.
+
+        Raises:
+            ReadError: GP109, their metadata is invalid.
+        """
         return declarations_from(self.read_note("caches"))
 
     def declare(self, declarations: Iterable[Declaration]) -> None:
@@ -118,6 +126,9 @@ class Model(ABC):
         Args:
             inline: Whether to inline the nodes of bodies as `graphpass.ir.bodies` describes. Otherwise an operator with
                 bodies is one node.
+
+        Returns:
+            The view, with nodes in topological order.
         """
 
     @abstractmethod

@@ -45,7 +45,11 @@ class Phase:
 
     @classmethod
     def find(cls, model: Model) -> Phase | None:
-        """Return the phase of ``model``, if stored; raise GP394 if its metadata is invalid."""
+        """Return the phase of ``model``; ``None`` without metadata of one.
+
+        Raises:
+            UnsupportedError: GP394, the metadata is invalid.
+        """
         return None if model.read_note(_KEY) is None else cls.of(model)
 
     @classmethod

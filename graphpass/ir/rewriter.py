@@ -103,6 +103,9 @@ class Rewriter(ABC):
                 - ``keep``: reductions
                 - ``mode``: Broadcast, ``numpy`` or ``bidirectional``
                 - ``zero_keeps``: Reshape
+
+        Returns:
+            Its outputs, in order.
         """
 
     def op(self, kind: str, *inputs: Operand, name: str, **attributes: Any) -> Handle:
@@ -141,6 +144,9 @@ class Rewriter(ABC):
             values: A number, which gives a scalar, a sequence of numbers, or an array.
             element_type: OpenVINO's short name; ``""`` for the type of an array.
             name: Name of the node.
+
+        Returns:
+            The constant.
         """
 
     @abstractmethod
@@ -151,6 +157,9 @@ class Rewriter(ABC):
             name: Name of the input; an inner tensor with this name is renamed.
             element_type: OpenVINO's short name.
             shape: One entry per dimension; a string or ``None`` is a dimension that is not fixed.
+
+        Returns:
+            The tensor of the input.
         """
 
     @abstractmethod
@@ -166,13 +175,16 @@ class Rewriter(ABC):
 
     @abstractmethod
     def size(self, operand: Operand, axis: int, name: str, shape: Handle | None = None) -> Handle:
-        """Create one dimension of a tensor, i64 ``[1]``.
+        """Create the operators that compute one dimension of a tensor.
 
         Args:
             operand: The tensor.
             axis: Index of the dimension, from 0.
             name: Name of the node.
             shape: The tensor's shape, if it is computed already; ``None`` creates a ShapeOf.
+
+        Returns:
+            The dimension, i64 ``[1]``.
         """
 
     @abstractmethod
@@ -184,6 +196,9 @@ class Rewriter(ABC):
             inputs: New operands by port; the copy shares all other inputs with ``node``.
             name: Name of the copy.
             axes: Its axes, as in `set_axes`; ``None`` for the axes of ``node``.
+
+        Returns:
+            The output of the copy.
         """
 
     @abstractmethod
@@ -197,13 +212,16 @@ class Rewriter(ABC):
 
     @abstractmethod
     def redirect_uses(self, old: Operand, new: Handle, only: Callable[[Use], bool] | None = None) -> int:
-        """Redirect uses of a tensor, except model outputs; return their number.
+        """Redirect uses of a tensor, except model outputs.
 
         Args:
             old: The tensor.
             new: The tensor to read in its place.
             only: Returns whether to redirect a use of a `Value`; ``None`` redirects all. Ignored if ``old`` is a
                 `Handle`.
+
+        Returns:
+            The number of redirected uses.
         """
 
     @abstractmethod
@@ -236,6 +254,9 @@ class Rewriter(ABC):
             sizes: The dimensions, of any number: ``None`` copies the dimension of ``like`` at the same index, -1 drops
                 the dimension.
             initial: Initial value of a variable.
+
+        Returns:
+            The past: the tensor of the input or ReadValue.
         """
 
     @abstractmethod
@@ -255,11 +276,19 @@ class Rewriter(ABC):
 
     @abstractmethod
     def drop_input(self, name: str) -> bool:
-        """Remove the input named ``name`` if it has no users; return whether it was removed."""
+        """Remove the input named ``name`` if it has no users.
+
+        Returns:
+            Whether it was removed.
+        """
 
     @abstractmethod
     def whole_shape(self, node: Node) -> tuple[int, ...]:
-        """Remove start and end from a ShapeOf; return the axes that it selected."""
+        """Remove start and end from a ShapeOf.
+
+        Returns:
+            The axes that it selected, in order.
+        """
 
     @abstractmethod
     def set_axes(self, node: Node, axes: Sequence[int]) -> None:
@@ -312,7 +341,11 @@ class Rewriter(ABC):
 
     @abstractmethod
     def finish(self) -> bool:
-        """Remove dead nodes, sort, and infer shapes; return whether the model was edited."""
+        """Remove dead nodes, sort, and infer shapes.
+
+        Returns:
+            Whether the model was edited.
+        """
 
 
 class Writer:

@@ -112,7 +112,11 @@ class _Chain:
         return UnsupportedError("GP386", f"cache {self.cache.name} cannot be packed: {why}")
 
     def check_like(self, other: _Chain) -> None:
-        """Check that the same operators append to both; raise GP386 otherwise."""
+        """Check that the same operators append to both.
+
+        Raises:
+            UnsupportedError: GP386, they differ.
+        """
         forms = [
             (
                 [node.op for node in (*chain.ops, *chain.after)],

@@ -32,7 +32,11 @@ class SlotAttention:
     """Attention over buffers of caches, either all slots or those in use."""
 
     def __init__(self, model: OnnxModel, rewriter: Rewriter, positions: PositionsInUse) -> None:
-        """Find all attention; raise GP391 on decomposed attention of unknown form."""
+        """Find all attention.
+
+        Raises:
+            UnsupportedError: GP391, decomposed attention is of unknown form.
+        """
         self._model, self._graph, self._rewriter, self._positions = model, model.graph, rewriter, positions
         self._write = rewriter.under("static_cache")
         self._products = {

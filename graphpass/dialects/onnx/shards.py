@@ -47,11 +47,14 @@ class _Position:
 
 
 def count_shards(model: OnnxModel, limit: int = PROTO_LIMIT) -> int:
-    """Return the number of data files that `stage_sharded` writes; raises the same errors.
+    """Return the number of data files that `stage_sharded` writes.
 
     Args:
         model: The model.
         limit: As for `stage_sharded`.
+
+    Raises:
+        ReadError, UnsupportedError: As `stage_sharded`.
     """
     return max((position.shard for position in _places(model, limit).values()), default=-1) + 1
 

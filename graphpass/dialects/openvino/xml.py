@@ -47,12 +47,20 @@ def check_ir(path: Path) -> None:
 
 
 def check_xml(path: Path) -> None:
-    """Check that ``path`` is the graph of an IR, without weights; raise GP106 otherwise."""
+    """Check that ``path`` is the graph of an IR, without weights.
+
+    Raises:
+        ReadError: GP106, it is not.
+    """
     _Reader(path).read()
 
 
 def string_constants(path: Path) -> list[tuple[int, int]]:
-    """Return offset and size of string Constants in the ``.bin`` file; raise GP106 if damaged."""
+    """Return offset and size in bytes of string Constants in the ``.bin`` file.
+
+    Raises:
+        ReadError: GP106, the graph is damaged.
+    """
     reader = _Reader(path)
     reader.read()
     return reader.strings

@@ -28,7 +28,11 @@ class OpenVINOStatefulStore(CacheStore):
     compacts_only = True
 
     def __init__(self, model: Model, inventory: Inventory, device: Device) -> None:
-        """Compile the model; raises as `graphpass.runtime.open_session`."""
+        """Compile the model.
+
+        Raises:
+            UsageError, UnsupportedError: As `graphpass.runtime.open_session`.
+        """
         super().__init__(model, inventory)
         self._request = OpenVINORequest(model, device)
 
@@ -69,7 +73,11 @@ class OpenVINOGPUStore(OpenVINOStatefulStore):
     steps_per_copy = math.inf
 
     def __init__(self, model: Model, inventory: Inventory, device: Device) -> None:
-        """Compile the model; raises as `graphpass.runtime.open_session`."""
+        """Compile the model.
+
+        Raises:
+            UsageError, UnsupportedError: As `graphpass.runtime.open_session`.
+        """
         super().__init__(model, inventory, device)
         self.keeps_batch, self.growing_sealed = True, bool(self.growing)
         self.gathers_rows = all(self._request.hands_out(cache.name) for cache in self.growing)

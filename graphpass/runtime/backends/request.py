@@ -23,15 +23,18 @@ class Request(Protocol):
 
     @property
     def settings(self) -> Mapping[str, str]:
-        """Settings by name that affect results, and so the contents of caches."""
+        """Return settings that affect results, and so the contents of caches, by name."""
         ...
 
     def infer(self, feeds: dict[str, Array], rooms: dict[str, Array] | None = None) -> dict[str, Array]:
-        """Run the model; return outputs by name.
+        """Run the model.
 
         Args:
             feeds: An array for each input, by name.
             rooms: Memory for outputs by name; these are not returned.
+
+        Returns:
+            Outputs by name, without those in ``rooms``.
 
         Raises:
             UnsupportedError: GP322, the runtime failed.

@@ -107,7 +107,11 @@ class CacheStore(ABC):
 
     @abstractmethod
     def run(self, step: StepInputs) -> dict[str, Array]:
-        """Run the model once, store its caches, and return the other outputs by name."""
+        """Run the model once, and store its caches.
+
+        Returns:
+            The other outputs by name.
+        """
 
     @abstractmethod
     def settings(self) -> Mapping[str, str]:
