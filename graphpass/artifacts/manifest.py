@@ -118,6 +118,7 @@ def write_manifest(
 
     Raises:
         OSError: The file system reports an error; ``staging`` converts it to a `WriteError`.
+        ReadError: GP111, a graph file cannot be read.
     """
     files = sorted(file for file in path.parent.rglob("*") if file.is_file())
     output: dict[str, Any] = {str(file.relative_to(path.parent)): {"bytes": file.stat().st_size} for file in files}
@@ -178,7 +179,11 @@ def without_weights(described: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def damage(path: Path) -> str | None:
-    """Return the first difference between a manifest and the files of its result, if any."""
+    """Return the first difference between a manifest and the files of its result, if any.
+
+    Raises:
+        ReadError: GP111, a file cannot be read.
+    """
     try:
         output = {path.parent / name: file for name, file in read_json(regular(path).read_bytes())["output"].items()}
         for file, known in output.items():
@@ -204,6 +209,9 @@ def source_of(model: Model, *, weights: bool) -> dict[str, Any]:
     Args:
         model: A model that was read from a file.
         weights: Whether to include digests of the weights, which requires reading them once; see `digests_of`.
+
+    Raises:
+        ReadError: GP111, a file cannot be read.
     """
     assert model.path is not None
     source = {"file": model.path.name, "sha256": _digest(model.path)}

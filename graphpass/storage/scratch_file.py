@@ -50,13 +50,20 @@ class ScratchFile:
 
         Returns:
             The offset in bytes, a multiple of `ALIGNMENT`.
+
+        Raises:
+            WriteError: GP501, the folder of temporary files is full or write-protected.
         """
         self._append(bytes(-self.size % ALIGNMENT))
         self._digest = hashlib.sha256()
         return self.size
 
     def write(self, content: bytes) -> None:
-        """Append bytes to the current weight."""
+        """Append bytes to the current weight.
+
+        Raises:
+            WriteError: GP501, as `begin`.
+        """
         self._digest.update(content)
         self._append(content)
 
@@ -78,7 +85,11 @@ class ScratchFile:
             self.size += self._stream.write(content)
 
     def finish(self) -> None:
-        """Close the file, and set its name to a digest of the weights."""
+        """Close the file, and set its name to a digest of the weights.
+
+        Raises:
+            WriteError: GP501, as `begin`.
+        """
         with _explained():
             self._stream.close()
         content = hashlib.sha256(repr(sorted(self._starts.items())).encode())

@@ -136,6 +136,9 @@ class Case:
 def read_cases(*paths: Path) -> list[Case]:
     """Return the cases in files, and in all ``.graph`` files of folders.
 
+    Raises:
+        UsageError: GP270, a text is not a graph, or a case has no expected result.
+
     Examples:
         >>> from pathlib import Path
         >>> from graphpass.testing import read_cases

@@ -125,6 +125,9 @@ def compare_by(request: ProofRequest, reference: Model, candidate: Model) -> Com
 
     Returns:
         As `compare`.
+
+    Raises:
+        UnsupportedError, UsageError: As `compare`.
     """
     run, opened = partial(_compare, request), request.opened
     wide = reference.analysis(dequantized), candidate.analysis(dequantized)

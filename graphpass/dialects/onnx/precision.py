@@ -40,7 +40,11 @@ def _first_in(model: OnnxModel, halves: Collection[str]) -> Node | None:
 
 
 def in_f32(model: Model) -> Model:
-    """Return ``model`` with f32 in place of f16 and bf16; IR is returned unchanged."""
+    """Return ``model`` with f32 in place of f16 and bf16; IR is returned unchanged.
+
+    Raises:
+        UnsupportedError: GP327, an operator returns f16 or bf16 for any type of its inputs.
+    """
     return _without(model, HALVES)
 
 

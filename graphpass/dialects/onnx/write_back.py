@@ -49,6 +49,9 @@ class WriteBack:
 
         Returns:
             Whether the model changed.
+
+        Raises:
+            UnsupportedError: GP344, the edited graph cannot be written.
         """
         surgery = self._surgery
         proto, graph = surgery.proto, surgery.graph

@@ -64,6 +64,9 @@ def add_names(model: Model, names: Mapping[str, tuple[str, str]], like: str) -> 
         model: The model, whose metadata is edited.
         names: Past and present by id of the new variables.
         like: Id of an existing variable.
+
+    Raises:
+        ReadError: GP109, the recorded names are invalid.
     """
     known = _known_names(model)
     if like in known:
@@ -84,6 +87,9 @@ def split_id(model: Model, variable_id: str) -> tuple[str, str]:
     Args:
         model: The model, whose metadata may record names.
         variable_id: Id of one of its variables.
+
+    Raises:
+        ReadError: GP109, the recorded names are invalid.
     """
     if variable_id in (known := _known_names(model)):
         return known[variable_id]

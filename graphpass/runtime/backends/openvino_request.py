@@ -151,6 +151,9 @@ def default_group_size(model: OpenVINOModel, device: str) -> str | None:
     Args:
         model: The model; its runtime options override the plugin's defaults.
         device: The OpenVINO device.
+
+    Raises:
+        UnsupportedError: GP321, OpenVINO lists no properties of the device.
     """
     if not is_there(device) or ROUNDING not in _exact_properties(device):
         return None

@@ -62,6 +62,9 @@ def extract(part: Part) -> Model:
     - Values between other parts, of which only shapes are read, become the same vectors, and their caches zeros.
     - The output ``logits`` ``[batch, length, width + 4]`` is the part's contribution to the residual stream, scaled to
       a mean square of 1 at each position, and 4 values that encode the scale. The last part returns its logits.
+
+    Raises:
+        UnsupportedError: GP325, the model reads embeddings of another width than the part.
     """
     chain = part.chain
     needed = _needed(part)
