@@ -39,7 +39,7 @@ def rounded_bytes(numbers: numpy.ndarray, half: Half, *, cut: bool = False) -> t
     """Return the bytes of f32 values rounded to ``half``, and whether finite values became infinite.
 
     Args:
-        numbers: The values.
+        numbers: The values, in any shape; other types are converted to f32 first.
         half: The type; ties round to even.
         cut: Whether to clip values to the range of the type first.
     """

@@ -280,11 +280,14 @@ class Graph:
         return by_op
 
     def constant(self, value: Value | None, limit: int = 4096) -> numpy.ndarray | None:
-        """Return the elements of a small, readable constant; ``None`` for other values.
+        """Return the elements of a small, readable constant.
 
         Args:
             value: Any value of the graph; ``None`` for an omitted input.
             limit: Largest number of elements to read.
+
+        Returns:
+            The elements in the constant's shape; ``None`` for other values.
 
         Raises:
             FileNotFoundError: The file with its elements does not exist.

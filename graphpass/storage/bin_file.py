@@ -99,10 +99,10 @@ class BinFile:
         raise AssertionError(f"{byte_range} was not planned")
 
     def append(self, data: NDArray[numpy.uint8]) -> int:
-        """Return the offset that new bytes will have; equal bytes are written once.
+        """Return the offset in bytes of new bytes; equal bytes are written once.
 
         Args:
-            data: Bytes, rank 1, which must not change before `write`.
+            data: u8 ``[bytes]``, which must not change before `write`.
         """
         if not data.size:
             return 0

@@ -99,10 +99,10 @@ def evaluate(model: Model, feeds: Mapping[str, Array]) -> dict[str, Array]:
 
     Args:
         model: The model.
-        feeds: Arrays by name, for each input of the model.
+        feeds: An array for each input by name, in its element type.
 
     Returns:
-        The outputs by name.
+        The outputs by name, in their element types.
 
     Raises:
         UnsupportedError: GP321, the runtime cannot load the model; GP322, the run failed.

@@ -27,8 +27,8 @@ def fold(graph: Graph, value: Value | None) -> numpy.ndarray | None:
         value: The tensor; ``None`` for a missing input, which is not folded.
 
     Returns:
-        The tensor, read-only and possibly a view; bf16 as f32. ``None`` if it depends on other values, or on a missing
-        file.
+        The tensor in its shape and type, read-only and possibly a view; bf16 as f32. ``None`` if it depends on other
+        values, or on a missing file.
     """
     import numpy
 

@@ -76,8 +76,11 @@ def packed(numbers: NDArray[numpy.uint8], bits: int = 4) -> NDArray[numpy.uint8]
     """Return integers as bytes: pairs of 4-bit integers, the first in the lower bits.
 
     Args:
-        numbers: Integers from 0 to ``2**bits - 1``; pairs are along the last axis, padded with 0 to an even size.
+        numbers: u8, integers from 0 to ``2**bits - 1``; pairs are along the last axis, padded with 0 to an even size.
         bits: Bits of an integer, 4 or 8; 8-bit integers are returned unchanged.
+
+    Returns:
+        u8 ``[..., (n + 1) // 2]`` for ``[..., n]`` of 4 bits; ``numbers`` of 8 bits.
     """
     if bits == 8:
         return numbers
@@ -89,8 +92,11 @@ def unpacked(stored: NDArray[numpy.uint8], bits: int = 4) -> NDArray[numpy.uint8
     """Return the integers in `packed` bytes, including the padding of the last pair.
 
     Args:
-        stored: Bytes with pairs along the last axis.
+        stored: u8, bytes with pairs along the last axis.
         bits: As for `packed`.
+
+    Returns:
+        u8 ``[..., 2 * n]`` for ``[..., n]`` of 4 bits; ``stored`` of 8 bits.
     """
     if bits == 8:
         return stored

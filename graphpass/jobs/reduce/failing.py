@@ -95,7 +95,7 @@ class Failing:
 
     @property
     def feeds(self) -> dict[str, Array]:
-        """Return the values of all inputs by name."""
+        """Return the values of all inputs by name, in their types and sizes."""
         arrays = noise_for(self.statements, self.sizes)
         return arrays | {name: array for name, array in self.inputs.items() if name in arrays}
 

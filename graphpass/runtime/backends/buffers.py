@@ -50,7 +50,11 @@ class CacheBuffer:
         self._memory, self._spare = self._spare, self._memory
 
     def hold(self, value: Array) -> None:
-        """Store ``value``, which the caller must not change afterwards."""
+        """Replace the contents of the cache.
+
+        Args:
+            value: New contents in the cache's axes and element type; the caller must not change the array afterwards.
+        """
         self.content = np.ascontiguousarray(value)
         self._memory = self.content.reshape(-1)
 
@@ -71,8 +75,8 @@ class CacheBuffer:
         """Gather entries and rows.
 
         Args:
-            entries: Indices along the sequence axis; ``None`` keeps all.
-            rows: Indices along the batch axis; ``None`` keeps all.
+            entries: Indices along the sequence axis, int64 [length]; ``None`` keeps all.
+            rows: Indices along the batch axis, int64 [batch]; ``None`` keeps all.
             batch: The batch axis.
 
         Returns:

@@ -116,7 +116,7 @@ def cache_memory(cache: Cache, batch: int, capacity: int | None = None) -> Array
 
 
 def part(memory: Array, cache: Cache, start: int, stop: int) -> Array:
-    """Return a view of entries of a growing cache.
+    """Return a view of entries of a growing cache, along its sequence axis.
 
     Args:
         memory: Contents of the cache.

@@ -110,7 +110,7 @@ class OpenVINORequest:
         return True
 
     def state(self, name: str) -> Array:
-        """Return a variable's value; the array may be a copy or the plugin's own memory."""
+        """Return a variable's value in its shape and type; possibly the plugin's own memory."""
         with running(self._runtime):
             content: Array = self._states[name].state.data
         return content

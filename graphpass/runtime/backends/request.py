@@ -30,11 +30,11 @@ class Request(Protocol):
         """Run the model.
 
         Args:
-            feeds: An array for each input, by name.
-            rooms: Memory for outputs by name; these are not returned.
+            feeds: An array for each input by name, in its element type.
+            rooms: Memory for outputs by name, in their types and shapes; these are not returned.
 
         Returns:
-            Outputs by name, without those in ``rooms``.
+            Outputs by name, in their element types, without those in ``rooms``.
 
         Raises:
             UnsupportedError: GP322, the runtime failed.

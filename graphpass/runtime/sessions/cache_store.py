@@ -110,7 +110,7 @@ class CacheStore(ABC):
         """Run the model once, and store its caches.
 
         Returns:
-            The other outputs by name.
+            The other outputs by name, in their element types.
         """
 
     @abstractmethod
@@ -148,7 +148,14 @@ class CacheStore(ABC):
         """
 
     def check_mask(self, mask: ArrayLike) -> None:  # noqa: B027 - few refuse or do anything
-        """Raise if the runtime cannot apply an ``attention_mask``."""
+        """Check that the runtime supports an ``attention_mask``; by default it supports all.
+
+        Args:
+            mask: 1 for tokens, 0 for padding, ``[batch, positions]``.
+
+        Raises:
+            UnsupportedError: GP376, the runtime does not support padding.
+        """
 
     def check_positions(self, tokens: Tokens, length: int) -> None:  # noqa: B027 - few refuse or do anything
         """Check that the runtime supports the positions of new tokens; by default it supports all.
@@ -180,7 +187,14 @@ class CacheStore(ABC):
 
     @abstractmethod
     def read(self, cache: Cache) -> Array:
-        """Return the contents of a cache; the array may be the runtime's own memory."""
+        """Return the contents of a cache; the array may be the runtime's own memory.
+
+        Returns:
+            The contents in the cache's axes and element type.
+
+        Raises:
+            UnsupportedError: GP370, the runtime does not expose them.
+        """
 
     @abstractmethod
     def write(self, cache: Cache, value: Array) -> None:
@@ -189,6 +203,9 @@ class CacheStore(ABC):
         Args:
             cache: One of the model's caches.
             value: New contents in the cache's axes and element type; the caller must not change the array afterwards.
+
+        Raises:
+            UnsupportedError: GP370, the runtime does not expose them.
         """
 
     def move(self, sources: NDArray[np.int64], destinations: NDArray[np.int64], size: int) -> None:  # noqa: B027 - few refuse or do anything
@@ -220,7 +237,11 @@ class CacheStore(ABC):
             self.put(cache, value)
 
     def read_growing(self, entries: NDArray[np.int64]) -> dict[str, Array]:
-        """Return copies of these entries of growing caches, by cache name."""
+        """Return copies of entries of growing caches, by cache name.
+
+        Args:
+            entries: Indices along the sequence axis, int64 [n].
+        """
         contents = {}
         for cache in self.growing:
             assert cache.axes.sequence is not None
@@ -229,7 +250,11 @@ class CacheStore(ABC):
         return contents
 
     def read_fixed(self, rows: NDArray[np.int64] | None) -> dict[str, Array]:
-        """Return copies of caches of fixed size by name; ``None`` copies all rows."""
+        """Return copies of caches of fixed size, by cache name.
+
+        Args:
+            rows: Indices along the batch axis, int64 [n]; ``None`` copies all rows.
+        """
         states = {}
         for cache in self.fixed:
             state, axis = self.read(cache), cache.axes.batch

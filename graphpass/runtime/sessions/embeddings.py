@@ -73,7 +73,11 @@ class Embeddings:
         self._enough = _FEW
 
     def keep(self, used: Callable[[], Iterable[NDArray[np.int64]]]) -> None:
-        """Drop rows whose hash is not in ``used``, once the number of rows has doubled."""
+        """Drop unused rows once the number of rows has doubled.
+
+        Args:
+            used: Returns the hashes in use, int64 arrays of any shape.
+        """
         if len(self._rows) > self._enough:
             kept = {number for ids in used() for number in ids.ravel().tolist()}
             # A view of one row would keep the array of its whole prompt.

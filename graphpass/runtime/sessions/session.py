@@ -283,6 +283,9 @@ class DecodeSession(EditableSession):
     def contents(self) -> dict[str, Array]:
         """Return copies of the growing caches by name, with entries in the order of slots.
 
+        Returns:
+            Arrays in the axes and element type of each cache, with `length` entries along the sequence axis.
+
         Raises:
             UsageError: GP243, there are no tokens yet.
             UnsupportedError: GP370, the runtime does not expose the caches, or they cannot be edited; GP322 as

@@ -56,7 +56,11 @@ class Tokens:
         return Tokens(self.ids[:, new], self.mask[:, new], self.positions[..., new])
 
     def rows(self, rows: NDArray[np.int64]) -> Tokens:
-        """Return the tokens of these rows."""
+        """Return the tokens of some rows.
+
+        Args:
+            rows: Indices of the rows, int64 [n].
+        """
         return Tokens(self.ids[rows], self.mask[rows], self.positions[..., rows, :])
 
     def then(self, later: Tokens) -> Tokens:
@@ -180,7 +184,8 @@ class Slots:
 
         Args:
             tokens: Contents of the new slots.
-            parents: Index of each token's parent in ``tokens``, -1 for the last old slot; by default the token before.
+            parents: Index of each token's parent in ``tokens``, int64 [length], -1 for the last old slot; by default
+                the token before.
         """
         count = tokens.length
         self._make_room(count)

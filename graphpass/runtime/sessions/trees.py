@@ -34,7 +34,11 @@ def checked_parents(parents: ArrayLike, length: int) -> NDArray[np.int64]:
 
 
 def is_chain(parents: NDArray[np.int64]) -> bool:
-    """Return whether each token is the parent of the next."""
+    """Return whether each token is the parent of the next.
+
+    Args:
+        parents: Index of each new token's parent, int64 [length]; -1 for the history.
+    """
     return bool((parents == np.arange(-1, len(parents) - 1)).all())
 
 

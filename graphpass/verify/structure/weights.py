@@ -112,7 +112,7 @@ def _weight_of(graph: Graph, value: Value) -> KnownWeight | None:
 
 
 def constant_elements(graph: Graph, value: Value) -> Array | None:
-    """Return the elements of a constant of any size; ``None`` if they cannot be read.
+    """Return the elements of a constant of any size in its shape; ``None`` if unreadable.
 
     Args:
         graph: Graph of the constant.
