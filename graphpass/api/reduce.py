@@ -34,7 +34,7 @@ def reduce(
         passes: The pipeline, or its text.
         keeps: The failure to keep: the id of an error, ``different`` for a result with different outputs, ``slow`` for
             a pipeline that takes at least half of its time on the whole model.
-        seconds: Time limit of the search.
+        seconds: Time limit of the search, in seconds.
         watch: Observes the search.
 
     Returns:

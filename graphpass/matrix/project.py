@@ -79,7 +79,8 @@ class Project:
 
         Args:
             jobs: Cells to run in parallel; by default the configuration's, else the number of cores.
-            memory: Memory limit of all cells together; by default the configuration's, else the free memory.
+            memory: Memory limit of all cells together, in bytes or as ``8GB``; by default the configuration's, else the
+                free memory.
             retries: Retries of a cell after a storage error, or if its process was killed.
 
         Raises:

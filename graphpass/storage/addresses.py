@@ -182,7 +182,7 @@ class StoredFolder:
         Remains of dead processes are removed.
 
         Args:
-            seconds: Time without a renewal after which a process counts as dead.
+            seconds: Seconds without a renewal after which a process counts as dead.
 
         Yields:
             The lease, released at the end of the ``with`` block.

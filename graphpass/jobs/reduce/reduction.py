@@ -81,7 +81,7 @@ def reduce_model(
         model: The model.
         passes: The pipeline.
         keeps: The failure to keep: the id of an error, ``different`` or ``slow``.
-        seconds: Time limit of the search.
+        seconds: Time limit of the search, in seconds.
         note: Receives a line after each step of the search.
 
     Returns:
