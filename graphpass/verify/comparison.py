@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any
+
+from graphpass.verify.reach import Reach
+from graphpass.verify.structure_proof import StructureProof
 
 #: Prefix of the names of parts between the caches of two layers; the index of the layer follows.
 FEED_FORWARD = "feed-forward"
-
-#: Maximum number of names in a line.
-_NAMED = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,180 +90,6 @@ class PartProof:
     weights: int
     like: str | None = None
     difference: float | None = None
-
-
-Subject: TypeAlias = Literal["masks", "angles"]
-"""The compared property of attention."""
-
-
-@dataclass(frozen=True, slots=True)
-class LengthProof:
-    """Counts of attention blocks with equal masks or angles for every batch, past and length.
-
-    Attributes:
-        subject: Masks or angles; angles include learned positions, counted by the node that adds them.
-        equal: Number of those equal for any padding and positions.
-        unpadded: Number of those equal for batches without padding; padding was compared by running the models.
-        sampled: Those that were compared at sampled steps only: attention, reason and node, as text.
-    """
-
-    subject: Subject
-    equal: int
-    unpadded: int
-    sampled: tuple[str, ...]
-
-    def in_words(self) -> Iterator[str]:
-        """Yield a line for each count above 0 and each of ``sampled``."""
-        counted = "masks of {} attention" if self.subject == "masks" else "angles or learned positions of {} nodes"
-        if self.equal:
-            yield f"{counted.format(self.equal)} equal for every batch, past and length"
-        if self.unpadded:
-            yield f"{counted.format(self.unpadded)} equal for every batch, past and length without padding"
-        for name in self.sampled:
-            yield f"{self.subject} compared at sampled lengths: {name}"
-
-    def __add__(self, other: LengthProof) -> LengthProof:
-        counts = self.equal + other.equal, self.unpadded + other.unpadded
-        return LengthProof(self.subject, *counts, self.sampled + other.sampled)
-
-
-@dataclass(frozen=True, slots=True)
-class Reach:
-    """Lengths at which masks and angles were compared without running the models.
-
-    Attributes:
-        thresholds: Lengths at which either graph changes its computation.
-        steps: Past and length of each step at which masks and angles were computed; empty if all were compared as
-            expressions.
-        masks: Number of attention blocks whose masks were compared, as expressions or at all ``steps``.
-        angles: Number of attention blocks with rotary embeddings that were compared likewise.
-        swept: Number of positions, from 0 on, at which angles were compared numerically; 0 if none were.
-        proofs: Counts of masks and of angles that are equal for every batch, past and length.
-    """
-
-    thresholds: tuple[int, ...]
-    steps: tuple[tuple[int, int], ...]
-    masks: int
-    angles: int
-    swept: int = 0
-    proofs: tuple[LengthProof, ...] = ()
-
-    def __add__(self, other: Reach) -> Reach:
-        return Reach(
-            tuple(sorted({*self.thresholds, *other.thresholds})),
-            tuple(sorted({*self.steps, *other.steps})),
-            self.masks + other.masks,
-            self.angles + other.angles,
-            max(self.swept, other.swept),
-            tuple(left + right for left, right in zip(self.proofs, other.proofs, strict=True)),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Region:
-    """The start of a region of operators that were compared by numbers alone.
-
-    Attributes:
-        node: Name of the candidate's first node whose value equals no value of the reference.
-        operator: Operator of the node.
-        reason: The operator or tensor without a symbolic definition, or the difference.
-    """
-
-    node: str
-    operator: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Fed:
-    """Runs of unequal operators on random inputs.
-
-    Attributes:
-        values: Names of the candidate's values that were replaced by random numbers; empty without runs.
-        runs: Number of runs of both models.
-        difference: The first operator that reads one of ``values``, with the first difference; ``None`` if all results
-            were equal.
-        reason: Reason for the absence of runs, as text; ``None`` with runs.
-    """
-
-    values: tuple[str, ...] = ()
-    runs: int = 0
-    difference: Region | None = None
-    reason: str | None = None
-
-    def __str__(self) -> str:
-        if self.reason is not None:
-            return f"no runs from random numbers: {self.reason}"
-        listed = ", ".join(self.values[:_NAMED]) + (", ..." if len(self.values) > _NAMED else "")
-        result = "same" if self.difference is None else self.difference.reason
-        return f"{_counted(self.runs, 'run')} from random numbers for {listed}: {result}"
-
-
-@dataclass(frozen=True, slots=True)
-class StructureProof:
-    """Number of the candidate's operators that are equal for every input, in real arithmetic.
-
-    Attributes:
-        operators: Number of operators upstream of outputs and caches.
-        equal: Number of operators whose downstream values, up to outputs and caches, are all equal.
-        unpadded: The same for batches without padding, with positions that continue the past.
-        regions: The first operators that differ, for batches without padding.
-        rows: Number of compared rows of rotary tables; ``None`` without tables.
-        assumed: Assumed conditions on shapes of inputs, besides those of all models with caches, as text.
-        chunks: Names of operators that compute states of chunks; runs on random inputs show them to be linear
-            attention.
-        added: Operators with a condition on the batch size, row index or token ids that the reference lacks.
-        fed: Runs of the regions on random inputs; ``None`` if none were requested.
-    """
-
-    operators: int
-    equal: int
-    unpadded: int
-    regions: tuple[Region, ...] = ()
-    rows: int | None = None
-    assumed: tuple[str, ...] = ()
-    chunks: tuple[str, ...] = ()
-    added: tuple[Region, ...] = ()
-    fed: Fed | None = None
-
-    @property
-    def is_complete(self) -> bool:
-        """Return whether all operators are equal for every input without padding."""
-        return self.operators == self.unpadded and not self.chunks
-
-    @property
-    def is_complete_with_padding(self) -> bool:
-        """Return whether all operators are equal for every input."""
-        return self.is_complete and self.operators == self.equal
-
-    def difference(self, allowed: Collection[str]) -> Region | None:
-        """Return the first operator of ``added`` and ``fed`` that may not differ, with the reason.
-
-        Args:
-            allowed: Names of nodes that may differ.
-        """
-        region = None if self.fed is None else self.fed.difference
-        fed = () if region is None else (replace(region, reason=str(self.fed)),)
-        return next((region for region in (*self.added, *fed) if region.node not in allowed), None)
-
-    def in_words(self) -> Iterator[str]:
-        """Yield the lines of the report: counts, then regions, added operators and runs."""
-        of = f"of {self.operators:,} operators"
-        until = "" if self.rows is None else f", up to position {self.rows:,}"
-        until += "".join(f", given that {condition}" for condition in self.assumed)
-        if self.chunks:
-            chunks = "a chunk of tokens is" if len(self.chunks) == 1 else f"{len(self.chunks)} chunks of tokens are"
-            until += f", given that {chunks} linear attention, as random numbers show"
-        if self.equal or not self.unpadded:
-            yield f"equal for every input{until}: {self.equal:,} {of}"
-        if self.unpadded > self.equal:
-            yield f"equal for every input without padding{until}: {self.unpadded:,} {of}"
-        for region in self.regions:
-            yield f"compared by numbers from {region.operator} {region.node} on: {region.reason}"
-        for region in self.added:
-            yield f"{region.operator} {region.node}: {region.reason}"
-        if self.fed is not None:
-            yield str(self.fed)
 
 
 @dataclass(frozen=True, slots=True)

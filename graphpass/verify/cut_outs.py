@@ -22,9 +22,9 @@ from graphpass.ir.bodies import inlined
 from graphpass.ir.miss import Miss, MissError
 from graphpass.progress import advance, expect
 from graphpass.verify.angles import compare_angles, unlike_columns
-from graphpass.verify.comparison import LengthProof, Reach, Subject
 from graphpass.verify.masks import compare_masks, reads_padding
 from graphpass.verify.numbers import unlike_numbers
+from graphpass.verify.reach import LengthProof, Reach, Subject
 from graphpass.verify.verdicts import Equal, Open, Unlike, Verdict
 
 if TYPE_CHECKING:

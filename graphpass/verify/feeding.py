@@ -22,10 +22,10 @@ from graphpass.runtime.backends.device import Device
 from graphpass.runtime.backends.request import open_request
 from graphpass.runtime.sessions.inputs import StepInputs
 from graphpass.runtime.sessions.session import gives_one
-from graphpass.verify.comparison import Fed, Region
 from graphpass.verify.evaluate import differing, plan_of, random_step
 from graphpass.verify.structure.cuts import CutTensor, Member, downstream, find_cuts
 from graphpass.verify.structure.definitions import KnownWeight
+from graphpass.verify.structure_proof import Fed, Region
 
 if TYPE_CHECKING:
     from graphpass.analysis.symbolic.expressions import Expr

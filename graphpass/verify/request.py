@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from graphpass.runtime.sessions.session import DecodeSession
-    from graphpass.verify.comparison import StructureProof
     from graphpass.verify.difference import Tolerance
+    from graphpass.verify.structure_proof import StructureProof
 
 
 @dataclass(frozen=True, slots=True)

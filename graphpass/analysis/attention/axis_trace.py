@@ -13,7 +13,8 @@ from typing import Literal, TypeAlias
 
 from graphpass.analysis.attention.assigned_slices import assigned_slice
 from graphpass.analysis.symbolic.sizes import Sizes
-from graphpass.ir.axes import AxisEffect, axis_effect, axis_groups
+from graphpass.ir.axes import AxisEffect, axis_effect
+from graphpass.ir.axis_groups import axis_groups
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.operators import (
     ARITHMETIC,

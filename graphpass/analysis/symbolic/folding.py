@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from graphpass.ir.axes import Cut, cuts
+from graphpass.ir.cuts import Cut, cuts
 from graphpass.ir.operators import COPIES, RESHAPES
 from graphpass.ir.values import is_value_preserving
 

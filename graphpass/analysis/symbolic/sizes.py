@@ -29,7 +29,8 @@ from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, add, multip
 from graphpass.analysis.symbolic.nodes import from_polynomial, polynomial
 from graphpass.analysis.symbolic.ranks import with_rank, with_ranks
 from graphpass.analysis.symbolic.table import TABLE
-from graphpass.ir.axes import NO_END, AxisEffect, axis_effect, cuts
+from graphpass.ir.axes import AxisEffect, axis_effect
+from graphpass.ir.cuts import NO_END, cuts
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.model import Model
 from graphpass.ir.operators import CASTS, MATRIX_PRODUCTS

@@ -17,8 +17,8 @@ from graphpass.analysis.symbolic.nodes import walk_outside
 from graphpass.analysis.symbolic.solver import Example, example_of
 from graphpass.ir.inputs import EMBEDDINGS, token_input
 from graphpass.ir.values import REALS
-from graphpass.verify.comparison import Region
 from graphpass.verify.structure.tensors import DefinedTensors
+from graphpass.verify.structure_proof import Region
 
 if TYPE_CHECKING:
     from graphpass.ir.graph import Node

@@ -18,7 +18,6 @@ from graphpass.dialects.onnx.branches import deciders, take_branches
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.ir.inputs import KEPT_LOGITS, NEW_SLOTS, PAST_LENGTH, SOURCE_SLOTS
 from graphpass.ir.values import HALVES
-from graphpass.verify.comparison import Fed, Region, StructureProof
 from graphpass.verify.structure.added_conditions import added_conditions
 from graphpass.verify.structure.algebra import Algebra, TooLargeError
 from graphpass.verify.structure.angles import AngleTables
@@ -36,6 +35,7 @@ from graphpass.verify.structure.regions import Unequal, unequal_operators, upstr
 from graphpass.verify.structure.rounded_constants import rounded_type, types_of_products
 from graphpass.verify.structure.tensors import CacheWindow, Leaf
 from graphpass.verify.structure.weights import WeightDigests
+from graphpass.verify.structure_proof import Fed, Region, StructureProof
 
 if TYPE_CHECKING:
     from graphpass.ir.graph import Value

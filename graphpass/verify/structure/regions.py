@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, TypeAlias
 from graphpass.analysis.symbolic.elements import UnknownError
 from graphpass.analysis.symbolic.expressions import Expr
 from graphpass.ir.operators import NO_DATA, SOURCES
-from graphpass.verify.comparison import Region
 from graphpass.verify.structure.definitions import Definition
 from graphpass.verify.structure.tensors import DefinedTensors
+from graphpass.verify.structure_proof import Region
 
 if TYPE_CHECKING:
     from graphpass.ir.graph import Graph, Node, Value

@@ -12,7 +12,7 @@ from graphpass.analysis.symbolic.folding import fold_cuts
 from graphpass.analysis.symbolic.operators.indexing import written_place
 from graphpass.analysis.symbolic.places import index_along
 from graphpass.dialects.attributes import native_attributes
-from graphpass.ir.axes import NO_END
+from graphpass.ir.cuts import NO_END
 from graphpass.ir.graph import Node
 from graphpass.verify.structure.definitions import TruePlaces
 from graphpass.verify.structure.tensors import DefinedTensors, Steps, closed, definitions_of

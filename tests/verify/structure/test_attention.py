@@ -11,8 +11,8 @@ from support.models import exporters
 
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.io import load
-from graphpass.verify.comparison import StructureProof
 from graphpass.verify.structure.proof import compare_structures
+from graphpass.verify.structure_proof import StructureProof
 
 
 def proof_of(reference: OnnxModel, candidate: Any) -> StructureProof:

@@ -7,7 +7,7 @@ from graphpass.analysis.symbolic.bounds import divided, is_natural
 from graphpass.analysis.symbolic.elements import Element, Rule, Steps, UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
 from graphpass.analysis.symbolic.places import regroup
-from graphpass.ir.axes import NO_END
+from graphpass.ir.cuts import NO_END
 from graphpass.ir.operators import SPLITS
 
 
