@@ -39,7 +39,7 @@ LARGEST = float(numpy.finfo(numpy.float32).max)
 _MOST_CONDITIONS = 48
 
 #: Longer sums become definitions where they are factors or bases, which keeps the work linear in experts and layers.
-_MOST_TERMS = 64
+_MOST_TERMS = 8
 
 #: Most cases of an expression whose conditions are moved outermost.
 _MOST_CASES = 48
