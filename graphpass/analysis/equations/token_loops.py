@@ -146,6 +146,8 @@ class LoopNumbers:
         for node in (*self.loop.entries, *self.loop.exits):
             if not node.attributes.get("in_order", True):
                 raise MissError(node, "the loop does not process the tokens in order")
+            if node.op == "Final" and len(node.inputs) == 1:
+                raise MissError(node, "the loop returns a tensor that it does not carry")
         if count is None or (count.op != "number" and as_dimension(count) is None):
             raise MissError(self.loop.exits[0], "the number of iterations is not a size of a tensor")
         return count

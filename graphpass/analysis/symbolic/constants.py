@@ -99,7 +99,10 @@ def _number(element: numpy.generic) -> Expr:
 
 def _range(flat: numpy.ndarray, place: Expr) -> Expr | None:
     """Return the element at ``place`` of an arithmetic progression of integers."""
-    steps = flat[1:].astype("float64") - flat[:-1].astype("float64")
+    exact = flat.astype("float64")
+    if not (abs(exact) < 2**53).all():
+        return None
+    steps = exact[1:] - exact[:-1]
     if not (steps == steps[0]).all() or steps[0] != int(steps[0]) or flat[0] != int(flat[0]):
         return None
     return add(number(int(flat[0])), multiply(number(int(steps[0])), place))

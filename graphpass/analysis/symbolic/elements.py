@@ -107,8 +107,10 @@ class Element:
         """Return the element of input ``port`` that numpy's broadcasting selects.
 
         Raises:
-            UnknownError: The input has more axes than the result.
+            UnknownError: The input has more axes than the result, or the operator broadcasts otherwise.
         """
+        if "aligns_first" in self.node.attributes:
+            raise UnknownError("its auto_broadcast is pdpd")
         sizes, own = self.shape(port), self.own_shape
         start = len(own) - len(sizes)
         if start < 0:

@@ -222,7 +222,7 @@ class Sizes:
     def _by_table(self, node: Node, value: Value) -> _Inferred:
         rank = value.rank or 0
         effect = self.axis_effect(node, rank)
-        if effect is None:
+        if effect is None or "aligns_first" in node.attributes:
             return None
         if effect.kind in {"elementwise", "norm"}:
             return self._broadcast([self.shape(source) for source in node.sources], value)

@@ -34,6 +34,9 @@ _DEFAULT_AXIS = {
     "TensorScatter": -2,
 }
 
+#: Operators that flatten their operand to a matrix at ``axis``, 1 by default, before this opset.
+_FLATTENING, _PLAIN_SOFTMAX = frozenset({"LogSoftmax", "Softmax"}), 13
+
 #: Operators whose axis counts dimensions of the output.
 _BY_RESULT = frozenset({"OneHot", "Unsqueeze"})
 
@@ -63,8 +66,8 @@ class _Scope:
 
 
 class _Builder:
-    def __init__(self, scope: _Scope, model_file: Path | None) -> None:
-        self.model_file = model_file
+    def __init__(self, scope: _Scope, model_file: Path | None, opset: int) -> None:
+        self.model_file, self.opset = model_file, opset
         self.nodes: list[Node] = []
         self.scope = scope
 
@@ -113,6 +116,9 @@ class _Builder:
         translated: dict[str, Any] = {}
         if "axis" in by_name or op in _DEFAULT_AXIS:
             axis = by_name["axis"].i if "axis" in by_name else _DEFAULT_AXIS[op]
+            if op in _FLATTENING and self.opset < _PLAIN_SOFTMAX:
+                axis = by_name["axis"].i if "axis" in by_name else 1
+                translated |= {} if rank is not None and axis % rank == rank - 1 else {"flattens": True}
             translated["axis"] = positive_axis(axis, rank)
         if op == "Transpose" and ("perm" in by_name or rank is not None):
             translated["order"] = (
@@ -194,8 +200,8 @@ def build(proto: onnx.ModelProto, path: Path | None, *, inline: bool = False) ->
     Returns:
         The view, with nodes in topological order.
     """
-    scope = _Scope(inferred(proto).graph)
-    builder = _Builder(scope, path)
+    scope, opset = _Scope(inferred(proto).graph), opset_of(proto)
+    builder = _Builder(scope, path, opset)
     graph = proto.graph
     _add_constants(builder, graph)
     for info in graph.input:
@@ -207,7 +213,7 @@ def build(proto: onnx.ModelProto, path: Path | None, *, inline: bool = False) ->
     for info in graph.output:
         if info.name in builder.values:
             builder.add(info.name, "Result", (builder.values[info.name],), [], info)
-    spell = functools.partial(spelled, opset=opset_of(proto))
+    spell = functools.partial(spelled, opset=opset)
     return Graph(tuple(builder.nodes), functools.partial(_read_constant, model_file=path), spell)
 
 

@@ -194,9 +194,14 @@ class _Builder:
                 self._add_port(op, "Sliced", (source,), parameter.output(0), attributes)
             else:
                 self.values[parameter.get_name(), 0] = source
-        for parameter in parameters:
-            if (parameter.get_name(), 0) not in self.values:
-                self._add_port(op, "Iteration", (), parameter.output(0), number)
+        unread = [parameter for parameter in parameters if (parameter.get_name(), 0) not in self.values]
+        for parameter in unread:
+            self._add_port(op, "Iteration", (), parameter.output(0), number)
+        if op.get_type_name() == "Loop" and not unread:
+            # Iterations are counted even if the body does not read their number.
+            index, name = len(self.nodes), op.get_friendly_name()
+            count = Value(index, 0, f"{name}/iteration", (), "i64")
+            self.nodes.append(Node(index, name, "Iteration", (), (count,), number, op))
         ending = functools.partial(self._end_loop, op, starts, number)
         return [_Frame(iter(()), leave=ending), _Frame(iter(body.get_ordered_ops()), is_body=True)]
 
@@ -222,15 +227,19 @@ class _Builder:
         if kind in {"ReadValue", "Assign"}:
             return {"variable": op.get_attributes()["variable_id"]}
         attributes: dict[str, Any] = {}
+        native = op.get_attributes()
+        if native.get("auto_broadcast", "numpy") == "pdpd":
+            attributes["aligns_first"] = True
         if kind in _PLAIN_ATTRIBUTES:
-            native = op.get_attributes()
             wanted = {name: native[name] for name in _PLAIN_ATTRIBUTES[kind] if name in native}
-            attributes = {name: value for name, value in wanted.items() if _USUAL.get(name) != value}
+            attributes |= {name: value for name, value in wanted.items() if _USUAL.get(name) != value}
             if "axis" in attributes:
                 counted = _value(0, op.output(0)) if kind == "OneHot" else inputs[0]
                 attributes["axis"] = positive_axis(int(attributes["axis"]), counted.rank)
-        if kind == "Divide" and op.get_element_type().is_integral() and op.get_attributes()["m_pythondiv"]:
-            return {"floors": True}
+            if "batch_dims" in attributes and len(inputs) > 1:
+                attributes["batch_dims"] = positive_axis(int(attributes["batch_dims"]), inputs[1].rank)
+        if kind == "Divide" and op.get_element_type().is_integral() and native["m_pythondiv"]:
+            attributes["floors"] = True
         if kind == "StridedSlice" and (steps := self._constant_input(3, inputs)) is not None:
             attributes["steps"] = tuple(steps)
         return attributes | self._axes(op, kind, inputs) if kind in _AXIS_INPUTS else attributes

@@ -12,6 +12,7 @@ from graphpass.analysis.symbolic.operators.reductions import product_term, reduc
 from graphpass.analysis.symbolic.places import broadcast_index, digits, index_along, regrouped
 from graphpass.analysis.symbolic.table import TABLE
 from graphpass.dialects.attributes import native_attributes
+from graphpass.ir.graph import Node
 from graphpass.ir.values import MASKED_BELOW, REALS
 from graphpass.verify.structure import activations
 from graphpass.verify.structure.attention import gate_sink, share_of
@@ -72,8 +73,10 @@ def _reduction(mean: bool = False, squares: bool = False) -> Rule:
     exact = TABLE.elements["ReduceSum"]
 
     def rule(element: Element) -> Steps:
-        if element.value.element_type in REALS or mean:
+        if element.value.element_type in REALS:
             return (yield from define(element))
+        if mean:
+            raise UnknownError("a mean of integers is rounded")
         return (yield from exact(element))
 
     return rule
@@ -209,7 +212,7 @@ def _skip_norm(centers: bool) -> Rule:
             return total
         if element.value.port:
             raise UnknownError("the outputs for mean and inverse deviation have no definition")
-        epsilon = native_attributes(node).get("epsilon", 1e-12 if centers else 1e-6)
+        epsilon = native_attributes(node).get("epsilon", 1e-12)
         result = yield from _normalized(element, sources, float(epsilon), centers=centers)
         result = ex.multiply(result, (yield from _weight(element, 2)))
         return ex.add(result, (yield from _weight(element, 3))) if centers and node.input(3) is not None else result
@@ -234,6 +237,8 @@ def _mvn(element: Element) -> Steps:
 
 @closed
 def _softmax(element: Element) -> Steps:
+    if "flattens" in element.node.attributes:
+        raise UnknownError("it covers several axes, as Softmax of opsets before 13")
     axis = element.node.attributes.get("axis", -1) % len(element.index)
     along = element.index[axis]
     body = yield element.node.source(), element.index
@@ -341,11 +346,50 @@ RULES: dict[str, Rule] = {
 }
 
 
+#: Attributes that the definitions of fused operators read, or that change no defined result.
+_READ: dict[str, frozenset[str]] = {
+    "Attention": frozenset(
+        {"is_causal", "kv_num_heads", "q_num_heads", "qk_matmul_output_mode", "scale", "softcap", "softmax_precision"}
+    ),
+    "CausalConvWithState": frozenset({"activation", "channels_last", "dilation", "ndim", "state_window"}),
+    "GroupQueryAttention": frozenset(
+        {"causal", "do_rotary", "k_norm_epsilon", "k_quant_type", "kv_cache_bit_width", "kv_num_heads"}
+        | {"local_window_size", "num_heads", "q_norm_epsilon", "qk_norm_epsilon", "qk_output", "rotary_interleaved"}
+        | {"scale", "smooth_softmax", "softcap", "v_quant_type"}
+    ),
+    "LinearAttention": frozenset({"chunk_size", "kv_num_heads", "q_num_heads", "scale", "state_window", "update_rule"}),
+    "MoE": frozenset(
+        {"activation_alpha", "activation_beta", "activation_type", "k", "normalize_routing_weights", "swiglu_fusion"}
+        | {"swiglu_limit", "use_sparse_mixer"}
+    ),
+    "MultiHeadAttention": frozenset({"mask_filter_value", "num_heads", "scale", "unidirectional"}),
+    "RotaryEmbedding": frozenset({"interleaved", "num_heads", "rotary_embedding_dim", "scale"}),
+}
+
+
+def _refuse_attributes(node: Node) -> None:
+    """Check that all attributes have a definition.
+
+    Raises:
+        UnknownError: An attribute has none, such as one of a later version of the operator.
+    """
+    attributes = native_attributes(node)
+    unread = sorted(attributes.keys() - _READ[node.op])
+    if unread:
+        raise UnknownError(f"attribute {unread[0]} has no definition")
+    if attributes.get("local_window_size") == 0:
+        raise UnknownError("local_window_size = 0 has no definition")
+    if attributes.get("mask_filter_value", MASKED_BELOW) > MASKED_BELOW:
+        raise UnknownError("mask_filter_value does not mask")
+
+
 def _guarded(rule: Rule) -> Rule:
     """Return ``rule`` with a fallback: an uninterpreted function of the operands."""
 
     def run(element: Element) -> Steps:
         try:
+            if element.node.op in _READ:
+                _refuse_attributes(element.node)
             return (yield from rule(element))
         except UnknownError as error:
             return (yield from as_function(element, str(error)))

@@ -270,7 +270,12 @@ def _written(graph: Graph, final: Node) -> Node | None:
 
     Returns:
         ``None`` if the tensor is written otherwise, or has other users in the body.
+
+    Raises:
+        UnknownError: The tensor is not carried.
     """
+    if len(final.inputs) == 1:
+        raise UnknownError("the loop returns a tensor that it does not carry")
     write, carried = graph.producer(final.source(0)), final.source(1)
     if write.op != "ScatterUpdate" or write.source(0) != carried or "axis" not in write.attributes:
         return None

@@ -18,7 +18,7 @@ from graphpass.verify.structure.definitions import TruePlaces
 from graphpass.verify.structure.tensors import DefinedTensors, Steps, closed, definitions_of
 
 #: Values of OpenVINO's attribute ``sort`` that order results by value.
-_BY_VALUE = frozenset({"value", "score", "SortType.SORT_VALUES"})
+_BY_VALUE = frozenset({"value", "score", "sorttype.sort_values"})
 
 
 @closed
@@ -29,12 +29,13 @@ def _top(element: Element) -> Steps:
     size = element.shape(0)[axis]
     bound = ex.index("k", size)
     is_largest = bool(attributes.get("largest", 1)) and str(attributes.get("mode", "max")).lower().endswith("max")
-    is_sorted = bool(attributes.get("sorted", 1)) and str(attributes.get("sort", "value")).lower() in _BY_VALUE
+    order = str(attributes.get("sort", "value")).lower() if attributes.get("sorted", 1) else "none"
+    is_sorted = order in _BY_VALUE
     # ONNX selects the first of equal elements; OpenVINO does so if the attribute ``stable`` is set.
     is_stable = is_sorted and bool(attributes.get("stable", "mode" not in attributes))
     body = yield node.source(), element.index_with(axis, bound)
-    # The result at an index depends on the number of results if they are not sorted.
-    parameters = (is_largest, is_sorted, is_stable, None if is_sorted else element.own_shape[axis])
+    # The result at an index depends on the number of results if they are not sorted by value.
+    parameters = (is_largest, is_sorted, is_stable, None if is_sorted else (order, element.own_shape[axis]))
     result = definitions_of(element).top(body, bound, parameters)
     place = ex.read(result.args[0], (*result.args[1:], element.index[axis]), "int")
     return place if element.value.port else ex.substitute(body, {bound: place})

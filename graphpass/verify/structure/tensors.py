@@ -450,7 +450,10 @@ def as_function(element: Element, reason: str) -> Steps:
                 continue
             operands.append((_family(value), tensors.shape(value)))
             bodies.append((yield value, tensors.own_index(value, "y")))
-        parameters = (kind, own.value.port, _family(own.value), tuple(operands))
+        # A result may be out of the range of a narrower integer type.
+        own_type = own.value.element_type
+        result = own_type if own_type in INTEGERS else _family(own.value)
+        parameters = (kind, own.value.port, result, tuple(operands))
         bodies = [tensors.definitions.algebra.cases(body) for body in bodies]
         return ex.read(Definition(node.op, parameters, tuple(bodies)), own.index, _sort(own.value))
 

@@ -235,6 +235,24 @@ UNLIKE: dict[str, tuple[str, str, str]] = {
         sum = Add (narrow, large)
         y = Sub (sum, large)""",
     ),
+    "negative numbers in an unsigned type": (IDS, "y = Identity (x)", "y = Cast <to = 12> (x)"),
+    "a difference in an unsigned type": (
+        IDS,
+        "y = Sub (x, one)",
+        "u = Cast <to = 13> (x) o = Cast <to = 13> (one) d = Sub (u, o) y = Cast <to = 1> (d)",
+    ),
+    "squares beyond 32 bits": (IDS, "y = Mul (x, x)", "narrow = Cast <to = 6> (x) y = Mul (narrow, narrow)"),
+    "powers beyond 32 bits": (IDS, "y = Pow (x, two)", "narrow = Cast <to = 6> (x) y = Pow (narrow, two)"),
+    "third powers beyond 32 bits": (
+        IDS,
+        "three = Constant <value_ints = [3]> () y = Pow (x, three)",
+        "three = Constant <value_ints = [3]> () narrow = Cast <to = 6> (x) y = Pow (narrow, three)",
+    ),
+    "a root of integers": (
+        IDS,
+        "half = Constant <value_float = 0.5> () y = Pow (x, half)",
+        "half = Constant <value_float = 0.5> () real = Cast <to = 1> (x) y = Pow (real, half)",
+    ),
     "a pad's value in a vector": (STATES, _PADDED % 0, _PADDED % 3),
     "a write at a negative index": (STATES, "y = Identity (x)", _WRITTEN % (-1, "")),
     "the larger of two": (STATES, _WRITTEN % (1, ""), _WRITTEN % (1, ', reduction = "max"')),

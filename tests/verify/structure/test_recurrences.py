@@ -15,6 +15,7 @@ from support.loaded import converted, run_once
 from support.models import export, exporters
 
 from graphpass.dialects.onnx.model import OnnxModel
+from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.io import load
 from graphpass.ir.model import Model
 from graphpass.verify.structure.proof import Comparer, compare_structures
@@ -215,3 +216,33 @@ def differs(reference: Model, candidate: Model) -> bool:
     models = reference, candidate
     comparer = Comparer(models, WeightDigests(models), ["attended"], unpadded=False)
     return "attended" in {result.name for result in comparer.unequal()}
+
+
+def loop_without_number(turns: int, *, carries: bool = True, goes_on: bool = True) -> OpenVINOModel:
+    """Return a model of a Loop over 3 tokens, whose body does not read the number of the iteration."""
+    x = ops.parameter([2, 3, 4], numpy.float32, name="x")
+    x.output(0).set_names({"x"})
+    token, state = (ops.parameter([2, 1, 4], numpy.float32) for _ in range(2))
+    total = ops.add(state, token)
+    results = [ops.constant(numpy.array([goes_on])), total, ops.multiply(total, numpy.float32(2))]
+    loop = ops.loop(ops.constant(numpy.int32(turns)), ops.constant(numpy.array(True)))
+    loop.set_function(openvino.Model(results, [token, state], "body"))
+    loop.set_special_body_ports([-1, 0])
+    loop.set_sliced_input(token, x.output(0), 0, 1, 1, -1, 1)
+    start = ops.reduce_mean(x, ops.constant(numpy.int64([1])), True)
+    loop.set_merged_input(state, start.output(0), total.output(0))
+    last = loop.get_iter_value(results[1 if carries else 2].output(0), -1)
+    attended = ops.concat([last, last], -1)
+    attended.output(0).set_names({"attended"})
+    return OpenVINOModel(openvino.Model([attended], [x], "loop"))
+
+
+@pytest.mark.parametrize("other", [{"turns": 2}, {"turns": 3, "goes_on": False}, {"turns": 3, "carries": False}])
+def test_loops_count_iterations_that_their_body_does_not_read(other):
+    models = loop_without_number(3), loop_without_number(**other)
+
+    def are_equal(*models: Model) -> bool:
+        return not Comparer(models, WeightDigests(models), ["attended"], unpadded=False).unequal()
+
+    assert all(are_equal(model, model.clone()) for model in models)
+    assert not are_equal(*models)

@@ -10,6 +10,7 @@ from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.bounds import divided, is_natural
 from graphpass.analysis.symbolic.elements import Element, Rule, Steps, UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
+from graphpass.analysis.symbolic.nodes import Monomial
 from graphpass.dialects.attributes import native_attributes
 from graphpass.ir.element_types import ELEMENT_TYPES
 from graphpass.ir.operators import ANDS, CASTS, NOTS, ORS
@@ -43,12 +44,20 @@ def _fits(element_type: str, expr: Expr) -> bool:
     if bits < 32 or expr.op == "number":
         below, above = ex.subtract(number(least - 1), expr), ex.subtract(expr, number(least + 2**bits))
         return expr.sort == "int" and all(is_natural(ex.subtract(ex.negative(side), ONE)) for side in (below, above))
+    if least == 0 and not (expr.sort == "int" and is_natural(expr)):
+        return False
     terms = ex.polynomial(expr) if expr.sort == "int" else {}
-    return all(abs(factor) < 2 ** (bits - 2 - _BITS * bool(monomial)) for monomial, factor in terms.items())
+    return all(abs(factor) < 2 ** (bits - 2 - _bits(monomial)) for monomial, factor in terms.items())
 
 
-def _arithmetic(function: Callable[[Expr, Expr], Expr]) -> Rule:
-    """Return the rule of a sum or product, which must not overflow in integers."""
+def _bits(monomial: Monomial) -> int:
+    """Return the bits of a product; lengths have together those of one."""
+    others = sum(atom.op not in {"index", "length"} for atom in monomial)
+    return _BITS * max(others, bool(monomial))
+
+
+def _arithmetic(function: Callable[..., Expr]) -> Rule:
+    """Return the rule of a sum, product or negative, which must not overflow in integers."""
 
     def rule(element: Element) -> Steps:
         result, element_type = (yield from _elementwise(function)(element)), element.value.element_type
@@ -122,6 +131,18 @@ def _power(first: Expr, power: Expr) -> Expr:
     if base is not None and exponent is not None:
         return number(float(base) ** float(exponent))
     return ex.multiply(first, first) if exponent == 2 else ex.apply("power", (first, power))
+
+
+def _power_of(element: Element) -> Steps:
+    if element.value.element_type in REALS:
+        return (yield from _elementwise(_power)(element))
+    base, exponent = (yield element.broadcast(0)), (yield element.broadcast(1)).as_number
+    if base.sort != "int" or exponent != 2:
+        raise UnknownError("powers of integers are defined for exponent 2 only")
+    result = ex.multiply(base, base)
+    if not _fits(element.value.element_type, result):
+        raise UnknownError(f"numbers may be out of the range of {element.value.element_type}")
+    return result
 
 
 def _logical(function: Callable[..., Expr]) -> Rule:
@@ -206,9 +227,9 @@ RULES: dict[str, Rule] = {
     "Minimum": _folded(ex.minimum),
     "Mod": _modulo,
     "Multiply": _arithmetic(ex.multiply),
-    "Negative": _elementwise(ex.negative),
+    "Negative": _arithmetic(ex.negative),
     "NotEqual": _elementwise(lambda left, right: ex.negate(ex.equal(left, right))),
-    "Power": _elementwise(_power),
+    "Power": _power_of,
     "Reciprocal": _elementwise(lambda operand: ex.divide(ONE, operand)),
     "Relu": _elementwise(lambda operand: ex.maximum(operand, ZERO)),
     "Select": _elementwise(lambda condition, then, otherwise: ex.choose(ex.holds(condition), then, otherwise)),

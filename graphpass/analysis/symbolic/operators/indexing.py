@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.bounds import is_natural
-from graphpass.analysis.symbolic.constants import Table
 from graphpass.analysis.symbolic.elements import Element, Index, Rule, Steps, UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
 from graphpass.analysis.symbolic.places import flat_place, index_of, solved
@@ -14,7 +13,8 @@ from graphpass.ir.operators import CASTS, SLICES
 
 def _positive(place: Expr, size: Expr) -> Expr:
     """Return the index from 0 for an index that may be negative."""
-    if is_natural(place) or (place.op == "read" and not isinstance(place.args[0], Table)):
+    # Indices that are inputs, such as token ids and positions, are not negative.
+    if is_natural(place) or (place.op == "read" and isinstance(place.args[0], str)):
         return place
     if is_natural(ex.subtract(ex.negative(place), ONE)):
         return ex.add(place, size)

@@ -40,8 +40,8 @@ def _transpose(element: Element) -> Steps:
 
 
 def _broadcast(element: Element) -> Steps:
-    if element.node.attributes.get("mode") == "explicit" or len(element.node.inputs) > 2:
-        raise UnknownError("its mode is explicit, with a mapping of axes")
+    if element.node.attributes.get("mode") in {"explicit", "pdpd"} or len(element.node.inputs) > 2:
+        raise UnknownError("its mode is pdpd, or explicit, with a mapping of axes")
     return (yield element.broadcast(0))
 
 
@@ -159,7 +159,9 @@ def _strided_slice(element: Element) -> Steps:
             own.pop(0)
             continue
         size = sizes[len(places)]
-        is_open = is_set("begin_mask", place) and not is_set("shrink_axis_mask", place)
+        is_open = is_set("begin_mask", place)
+        if is_open and is_set("shrink_axis_mask", place):
+            raise UnknownError("devices differ if begin_mask and shrink_axis_mask have the same axis")
         first = _first(number(0 if is_natural(step) else -1) if is_open else start, size, step)
         if is_set("shrink_axis_mask", place):
             places.append(first)

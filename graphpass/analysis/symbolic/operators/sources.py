@@ -5,18 +5,24 @@ from __future__ import annotations
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import Element, Rule, Steps, UnknownError, chosen
 from graphpass.analysis.symbolic.expressions import ZERO, number
+from graphpass.ir.values import HALVES, INTEGERS
 
 
 def _shape_of(element: Element) -> Steps:
     sizes = element.shape(0)[element.node.attributes.get("start") : element.node.attributes.get("end")]
     yield from ()
+    if not sizes:
+        raise UnknownError("it returns no sizes")
     return chosen(sizes, element.index)
 
 
 def _range(element: Element) -> Steps:
     start = yield element.node.source(0), ()
     step = yield element.node.source(2), ()
-    return ex.add(start, ex.multiply(step, element.index[0]))
+    result, element_type = ex.add(start, ex.multiply(step, element.index[0])), element.value.element_type
+    if element_type in INTEGERS and result.sort == "real":
+        raise UnknownError("its bounds are real numbers, which are rounded to integers")
+    return ex.round_to(element_type, result) if element_type in HALVES else result
 
 
 def _filled(element: Element) -> Steps:
