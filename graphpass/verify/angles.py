@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from graphpass.analysis.attention.mask import PAST, unpadded
 from graphpass.analysis.equations.angles import Angles
 from graphpass.analysis.equations.evaluation import SampledStep
 from graphpass.analysis.equations.rotation import POSITION, QUERY, at_position, restarts
@@ -17,6 +16,7 @@ from graphpass.analysis.symbolic.constants import Table
 from graphpass.analysis.symbolic.evaluate import arrays_at
 from graphpass.analysis.symbolic.expressions import Expr
 from graphpass.analysis.symbolic.solver import example_of
+from graphpass.analysis.symbolic.step import PAST, unpadded
 from graphpass.verify.structure.angles import ROUNDING
 from graphpass.verify.verdicts import Equal, Open, Unlike, Verdict
 

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from graphpass.analysis.attention.find import find_score_masks
-from graphpass.analysis.attention.mask import LENGTH, AttentionMask
+from graphpass.analysis.attention.mask import AttentionMask
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.masks import find_masks
 from graphpass.analysis.equations.angles import Angles, find_angles, find_learned_positions
 from graphpass.analysis.equations.evaluation import SampledStep
 from graphpass.analysis.equations.sampled import columns_at, step_at, visible_at
+from graphpass.analysis.symbolic.step import LENGTH
 from graphpass.dialects.rounding import MOVES_BY
 from graphpass.ir.bodies import inlined
 from graphpass.ir.miss import Miss, MissError

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from graphpass.analysis.attention.mask import BATCH, LENGTH, PAST
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import UnknownError
 from graphpass.analysis.symbolic.evaluate import value_at
+from graphpass.analysis.symbolic.step import BATCH, LENGTH, PAST
 from graphpass.errors import UnsupportedError
 from graphpass.ir.values import HALVES
 from graphpass.runtime.backends.device import Device

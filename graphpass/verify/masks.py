@@ -7,11 +7,12 @@ from math import isclose
 from typing import Literal, TypeAlias
 
 from graphpass.analysis.attention.alibi import alibi_slopes
-from graphpass.analysis.attention.mask import BATCH, LENGTH, PAST, AttentionMask, Scope, unpadded
+from graphpass.analysis.attention.mask import AttentionMask, Scope
 from graphpass.analysis.equations.evaluation import SampledStep
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.expressions import Expr
 from graphpass.analysis.symbolic.solver import Example, example_of, never
+from graphpass.analysis.symbolic.step import BATCH, LENGTH, PAST, unpadded
 from graphpass.verify.verdicts import Equal, Open, Unlike, Verdict
 
 #: Relative tolerance of ALiBi slopes, which are rounded to f32.

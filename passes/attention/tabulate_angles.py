@@ -8,7 +8,6 @@ from typing import Literal, TypeAlias
 
 import numpy
 
-from graphpass.analysis.attention.mask import BATCH, LENGTH
 from graphpass.analysis.caches.masks import find_elements
 from graphpass.analysis.caches.step_lengths import POSITIONS
 from graphpass.analysis.equations.activations import computed_by_positions
@@ -18,6 +17,7 @@ from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import Elements, UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, ZERO
 from graphpass.analysis.symbolic.rounding import Array
+from graphpass.analysis.symbolic.step import BATCH, LENGTH
 from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.ir.graph import Value
 from graphpass.ir.miss import MissError

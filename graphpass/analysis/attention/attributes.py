@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from graphpass.analysis.attention.axis_trace import BHDL, BHLD, Labels, TraceStep, before
+from graphpass.analysis.attention.effective_mask import attention_mask
 from graphpass.analysis.attention.find import Scores, find_attention, read_scores
-from graphpass.analysis.attention.mask import attention_mask
 from graphpass.analysis.attention.operands import scores_product, weighted_value
 from graphpass.analysis.attention.operators import Heads, operator_heads, operator_scaling, operator_sinks
 from graphpass.analysis.attention.scales import Scaling, scores_scaling

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from graphpass.analysis.attention.effective_mask import attention_mask
 from graphpass.analysis.attention.find import find_attention
-from graphpass.analysis.attention.mask import AttentionMask, attention_mask
+from graphpass.analysis.attention.mask import AttentionMask
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.step_lengths import Length, step_elements, step_lengths
 from graphpass.analysis.symbolic.elements import Elements

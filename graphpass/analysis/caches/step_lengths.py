@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator
 from typing import Literal, TypeAlias
 
 from graphpass.analysis.attention.find import Scores, find_attention, read_scores
-from graphpass.analysis.attention.mask import BATCH, LENGTH, PAST, TOTAL
 from graphpass.analysis.attention.types import OPERATORS, Attention
 from graphpass.analysis.symbolic.elements import Elements
 from graphpass.analysis.symbolic.equal_sizes import Vector, as_dimension, dimensions
 from graphpass.analysis.symbolic.expressions import ZERO, Expr
 from graphpass.analysis.symbolic.sizes import infer_sizes
+from graphpass.analysis.symbolic.step import BATCH, LENGTH, PAST, TOTAL
 from graphpass.analysis.symbolic.table import TABLE
 from graphpass.ir.cache import Cache
 from graphpass.ir.graph import Graph, Value

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from itertools import product
 
 from graphpass.analysis.attention.find import find_attention
-from graphpass.analysis.attention.mask import BATCH, LENGTH, PAST
 from graphpass.analysis.attention.operands import scores_product
 from graphpass.analysis.attention.types import OPERATORS, Attention
 from graphpass.analysis.caches.masks import find_elements
@@ -19,6 +18,7 @@ from graphpass.analysis.symbolic.constants import Table
 from graphpass.analysis.symbolic.elements import Elements, UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
 from graphpass.analysis.symbolic.rotary import rotary_ports
+from graphpass.analysis.symbolic.step import BATCH, LENGTH, PAST
 from graphpass.ir.graph import Node, Value
 from graphpass.ir.miss import Miss
 from graphpass.ir.model import Model

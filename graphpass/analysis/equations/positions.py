@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from graphpass.analysis.attention.mask import BATCH, LENGTH, PAST
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.masks import find_elements
 from graphpass.analysis.caches.step_lengths import MASK
@@ -14,6 +13,7 @@ from graphpass.analysis.equations.rotation import QUERY, ROW
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import Elements, Index, UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, TRUE, ZERO, Expr
+from graphpass.analysis.symbolic.step import BATCH, LENGTH, PAST
 from graphpass.ir.graph import Value
 from graphpass.ir.model import Model
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import numpy
 
-from graphpass.analysis.attention.mask import BATCH, LENGTH, PAST, unpadded
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.masks import find_elements
 from graphpass.analysis.caches.step_lengths import POSITIONS
@@ -23,6 +22,7 @@ from graphpass.analysis.symbolic.elements import Elements, Index, UnknownError
 from graphpass.analysis.symbolic.evaluate import arrays_at
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
 from graphpass.analysis.symbolic.rounding import Array
+from graphpass.analysis.symbolic.step import BATCH, LENGTH, PAST, unpadded
 from graphpass.ir.graph import Node, Value
 from graphpass.ir.miss import MissError
 from graphpass.ir.model import Model

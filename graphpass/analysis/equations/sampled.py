@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import numpy
 
-from graphpass.analysis.attention.mask import Scope, visible_by_attributes
+from graphpass.analysis.attention.effective_mask import visible_by_attributes
+from graphpass.analysis.attention.mask import Scope
 from graphpass.analysis.attention.types import OPERATORS, Mask
 from graphpass.analysis.caches.step_lengths import MASK, POSITIONS
 from graphpass.analysis.equations.angles import Angles, PositionTable

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from graphpass.analysis.attention.mask import BATCH, LENGTH, PAST
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.masks import find_elements
 from graphpass.analysis.caches.step_lengths import MASK
@@ -20,6 +19,7 @@ from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import Elements, UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr
 from graphpass.analysis.symbolic.rounding import Array
+from graphpass.analysis.symbolic.step import BATCH, LENGTH, PAST
 from graphpass.ir.graph import Graph, Use, Value
 from graphpass.ir.model import Model
 from graphpass.ir.operators import ELEMENTWISE, LAYOUT, PICKS

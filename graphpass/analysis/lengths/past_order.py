@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Literal, TypeAlias
 
 from graphpass.analysis.attention.find import Scores, find_attention, read_scores
-from graphpass.analysis.attention.mask import BATCH, LENGTH, PAST, AttentionMask
+from graphpass.analysis.attention.mask import AttentionMask
 from graphpass.analysis.attention.types import Attention
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.masks import find_elements, find_masks
@@ -23,6 +23,7 @@ from graphpass.analysis.symbolic.bounds import is_natural
 from graphpass.analysis.symbolic.elements import Elements, UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr
 from graphpass.analysis.symbolic.folding import fold, fold_scalar, starts_at_first
+from graphpass.analysis.symbolic.step import BATCH, LENGTH, PAST
 from graphpass.ir.bodies import inlined
 from graphpass.ir.cache import Inventory
 from graphpass.ir.graph import Graph, Node, Value

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from graphpass.analysis.attention.mask import BATCH
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import UnknownError
 from graphpass.analysis.symbolic.expressions import Expr
 from graphpass.analysis.symbolic.nodes import walk_outside
 from graphpass.analysis.symbolic.solver import Example, example_of
+from graphpass.analysis.symbolic.step import BATCH
 from graphpass.ir.inputs import EMBEDDINGS, token_input
 from graphpass.ir.values import REALS
 from graphpass.verify.structure.tensors import DefinedTensors

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
-from graphpass.analysis.attention.mask import attention_mask
+from graphpass.analysis.attention.effective_mask import attention_mask
 from graphpass.analysis.attention.operators import operator_heads, operator_sinks
 from graphpass.analysis.attention.types import OPERATORS, Attention
 from graphpass.analysis.symbolic import expressions as ex

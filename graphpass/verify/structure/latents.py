@@ -11,13 +11,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from graphpass.analysis.attention.mask import BATCH, PAST
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.latents import find_latents
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import Index, UnknownError
 from graphpass.analysis.symbolic.expressions import Expr
 from graphpass.analysis.symbolic.sizes import infer_sizes
+from graphpass.analysis.symbolic.step import BATCH, PAST
 from graphpass.ir.cache import BHSD, Cache
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.model import Model

@@ -6,13 +6,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from graphpass.analysis.attention.mask import BATCH, PAST
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.step_lengths import POSITIONS, known_lengths
 from graphpass.analysis.symbolic.elements import Elements
 from graphpass.analysis.symbolic.equal_sizes import as_dimension, dimensions
 from graphpass.analysis.symbolic.expressions import ONE, TRUE, ZERO, Expr, number
 from graphpass.analysis.symbolic.sizes import infer_sizes
+from graphpass.analysis.symbolic.step import BATCH, PAST
 from graphpass.analysis.symbolic.table import TABLE
 from graphpass.ir.cache import Cache
 from graphpass.ir.inputs import KEPT_LOGITS, PAST_LENGTH

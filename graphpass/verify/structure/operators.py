@@ -251,7 +251,7 @@ def _softmax(element: Element) -> Steps:
 
 def split_mask(body: Expr) -> tuple[Expr, Expr]:
     """Return the condition under which a score is visible, and the score without mask."""
-    from graphpass.analysis.attention.mask import hides, shown
+    from graphpass.analysis.attention.added_masks import hides, shown
 
     body = _without_floor(body)
     terms = body.args if body.op == "real_sum" else (body,)

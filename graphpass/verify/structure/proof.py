@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING, TypeAlias
 
-from graphpass.analysis.attention.mask import LENGTH, PAST
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.step_lengths import MASK, known_lengths, step_lengths
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import UnknownError
 from graphpass.analysis.symbolic.expressions import Expr
 from graphpass.analysis.symbolic.places import index_along
+from graphpass.analysis.symbolic.step import LENGTH, PAST
 from graphpass.dialects.onnx.branches import deciders, take_branches
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.ir.inputs import KEPT_LOGITS, NEW_SLOTS, PAST_LENGTH, SOURCE_SLOTS

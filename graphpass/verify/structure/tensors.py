@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from graphpass.analysis.attention.find import find_sink_gates
-from graphpass.analysis.attention.mask import PAST
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import (
     LIMIT,
@@ -28,6 +27,7 @@ from graphpass.analysis.symbolic.nodes import Monomial
 from graphpass.analysis.symbolic.places import index_along
 from graphpass.analysis.symbolic.sizes import Sizes, infer_sizes
 from graphpass.analysis.symbolic.solver import never
+from graphpass.analysis.symbolic.step import PAST
 from graphpass.dialects.signature import meaning
 from graphpass.ir.graph import Node, Value
 from graphpass.ir.operators import LOOP_ENTRIES, LOOP_EXITS, SOURCES

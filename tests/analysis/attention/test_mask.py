@@ -8,7 +8,8 @@ import pytest
 from onnx import helper
 from support.loaded import exported, onnx_model
 
-from graphpass.analysis.attention.mask import AttentionMask, Scope, _counted_causal, plain_mask
+from graphpass.analysis.attention.mask import AttentionMask, Scope, plain_mask
+from graphpass.analysis.attention.mask_parts import _counted_causal
 from graphpass.analysis.caches.masks import find_masks
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.ir.miss import Miss

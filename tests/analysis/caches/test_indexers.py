@@ -8,8 +8,8 @@ from openvino import opset13 as ops
 from support.attention_graphs import integers
 
 import graphpass
-from graphpass.analysis.attention.mask import PAST
 from graphpass.analysis.caches.step_lengths import known_lengths
+from graphpass.analysis.symbolic.step import PAST
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.ir.cache import Axes
 

@@ -9,9 +9,10 @@ from support.loaded import exported, onnx_model
 from verify import faulty_models
 
 import graphpass
-from graphpass.analysis.attention.mask import BATCH, LENGTH, PAST, TOTAL, AttentionMask, Scope
+from graphpass.analysis.attention.mask import AttentionMask, Scope
 from graphpass.analysis.lengths.past_order import PastOrder, order_of_numbers, past_order
 from graphpass.analysis.symbolic import expressions as ex
+from graphpass.analysis.symbolic.step import BATCH, LENGTH, PAST, TOTAL
 from graphpass.runtime import open_session
 from graphpass.runtime.backends.stateless import StatelessStore
 
