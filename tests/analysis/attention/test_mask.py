@@ -8,12 +8,9 @@ import pytest
 from onnx import helper
 from support.loaded import exported, onnx_model
 
-from graphpass.analysis.attention.mask import AttentionMask, Scope, plain_mask
-from graphpass.analysis.attention.mask_parts import _counted_causal
+from graphpass.analysis.attention.mask import AttentionMask, plain_mask
 from graphpass.analysis.caches.masks import find_masks
-from graphpass.analysis.symbolic import expressions as ex
 from graphpass.ir.miss import Miss
-from graphpass.testing import parse_model
 
 #: Window, and whether padding is hidden.
 PADDED, WINDOWED = (None, True), (8, True)
@@ -69,37 +66,3 @@ def test_a_mask_adding_to_visible_positions_is_not_plain():
     chosen.output[0] = "inner"
     model.mark_edited()
     assert all("adds a bias to the scores of visible keys" in str(one) for one in shown(model))
-
-
-@pytest.mark.parametrize(("values", "expected"), [((ex.ONE, ex.ZERO), True), ((ex.ONE, ex.number(-1)), False)])
-def test_sums_of_0_and_1_alone_grow_from_key_to_key(values, expected):
-    batch, length, total = ex.length("batch", 1), ex.length("length", 1), ex.length("total", 1)
-    scope = Scope(ex.index("b", batch), ex.index("h", ex.number(2)), ex.index("q", length), ex.index("k", total))
-    bound = ex.index("summed", total)
-    body = ex.choose(ex.read("attention_mask", (scope.row, bound), "bool"), *values)
-    sums = (ex.running_sum(body, bound, upper) for upper in (scope.key, scope.position))
-    assert (_counted_causal(ex.at_most(*sums), scope) is not None) is expected
-
-
-BOUNDED = """
-%q = Parameter : f32[b, 2, n, 8]
-%shape = ShapeOf(%q)
-%n = Gather(%shape, 2) {axis=0}
-%range = Range(0, %n, 1)
-%keys = Unsqueeze(%range) {axes=[0, 1, 2]}
-%queries = Unsqueeze(%range) {axes=[0, 1, 3]}
-%seen = LessEqual(%keys, %queries)
-%distance = Convert(%keys) {to=f32}
-%alibi = Multiply(%distance, [[[[0.25]], [[0.5]]]])
-%chosen = Select(%seen, %alibi, -3.4028235e+38)
-%mask = Maximum(%chosen, -3.4028235e+38)
-%y = ScaledDotProductAttention(%q, %q, %q, %mask)
-Result(%y) {name=y}
-"""
-
-
-def test_a_mask_bounded_by_the_lowest_number_is_read():
-    (mask,) = parse_model(BOUNDED, "openvino").analysis(find_masks)
-    assert mask.is_causal
-    assert not mask.residue
-    assert mask.slopes == (0.25, 0.5)
