@@ -23,6 +23,7 @@ from graphpass.analysis.symbolic.expressions import (
     read,
 )
 from graphpass.ir.graph import Graph, Value
+from graphpass.ir.values import INTEGERS, REALS
 
 if TYPE_CHECKING:
     import numpy
@@ -54,21 +55,37 @@ class Table:
         return int(elements.min()) if elements.size and elements.dtype.kind in "iu" else None
 
 
-def constant_element(graph: Graph, value: Value, index: tuple[Expr, ...]) -> Expr | None:
-    """Return an element of a constant.
+def read_numbers(graph: Graph, value: Value) -> numpy.ndarray | None:
+    """Return the elements of a constant, with at most `LARGEST_MASK` elements.
 
     Args:
         graph: Graph of the constant.
-        value: Output of a Constant, with at most `LARGEST_MASK` elements.
-        index: Index along each axis; ignored for a constant of one element.
+        value: Output of a Constant.
 
     Returns:
-        The element; ``None`` if the constant cannot be read, or has another rank.
+        ``None`` if it cannot be read, or its bytes are not the elements: several in a byte, or reals of 8 bits.
     """
     try:
         constant = graph.constant(value, LARGEST_MASK)
     except FileNotFoundError:
         return None
+    is_number = value.element_type in INTEGERS | REALS | {"boolean", "dynamic"}
+    is_whole = constant is not None and value.shape in {None, constant.shape}
+    return constant if is_number and is_whole else None
+
+
+def constant_element(graph: Graph, value: Value, index: tuple[Expr, ...]) -> Expr | None:
+    """Return an element of a constant.
+
+    Args:
+        graph: Graph of the constant.
+        value: Output of a Constant, as `read_numbers` reads.
+        index: Index along each axis; ignored for a constant of one element.
+
+    Returns:
+        The element; ``None`` if the constant cannot be read, or has another rank.
+    """
+    constant = read_numbers(graph, value)
     if constant is None or not constant.size:
         return None
     if constant.size == 1:

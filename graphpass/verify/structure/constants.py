@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from graphpass.analysis.symbolic.constants import constant_element
+from graphpass.analysis.symbolic.constants import constant_element, read_numbers
 from graphpass.analysis.symbolic.elements import UnknownError
 from graphpass.analysis.symbolic.expressions import Expr, read
 from graphpass.ir.graph import Graph, Value
@@ -44,7 +44,7 @@ class Constants:
         self._angles, self._weights, self._blocks, self._rounded = angles, weights, blocks, rounded
 
     def element(self, graph: Graph, value: Value, index: Index) -> Expr | None:
-        """Return an element of a constant; ``None`` if small, boolean, or unreadable.
+        """Return an element of a constant; ``None`` for booleans, small or unreadable constants.
 
         Args:
             graph: Graph of the constant.
@@ -55,7 +55,7 @@ class Constants:
         if value.shape is None or len(sizes) != len(value.shape) or value.element_type == "boolean":
             return None
         is_table = len(sizes) == 2 and value.element_type in REALS
-        is_small = math.prod(sizes) <= SMALL
+        is_small = math.prod(sizes) <= SMALL and read_numbers(graph, value) is not None
         wide = None if self._rounded is None else self._rounded.element(graph, value, index)
         if wide is not None:
             return wide

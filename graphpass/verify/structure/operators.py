@@ -367,6 +367,12 @@ _READ: dict[str, frozenset[str]] = {
 }
 
 
+#: Attributes that kernels compare with 1.
+_FLAGS = frozenset(
+    {"channels_last", "do_rotary", "interleaved", "normalize_routing_weights", "rotary_interleaved", "unidirectional"}
+)
+
+
 def _refuse_attributes(node: Node) -> None:
     """Check that all attributes have a definition.
 
@@ -377,6 +383,8 @@ def _refuse_attributes(node: Node) -> None:
     unread = sorted(attributes.keys() - _READ[node.op])
     if unread:
         raise UnknownError(f"attribute {unread[0]} has no definition")
+    if any(attributes.get(name, 0) not in {0, 1} for name in _FLAGS):
+        raise UnknownError("flags are 0 or 1")
     if attributes.get("local_window_size") == 0:
         raise UnknownError("local_window_size = 0 has no definition")
     if attributes.get("mask_filter_value", MASKED_BELOW) > MASKED_BELOW:

@@ -58,6 +58,12 @@ ONNX: dict[str, tuple[int, str, str, str]] = {
     ),
     "mask_filter_value": (19, _HEADS, _MULTI_HEAD % "", _MULTI_HEAD % ", mask_filter_value = -5.0"),
     "an empty window": (19, _GROUPS, _GROUP_QUERY % "", _GROUP_QUERY % ", local_window_size = 0"),
+    "a flag of 2": (
+        19,
+        _MIXTURE,
+        _EXPERTS % ", normalize_routing_weights = 1",
+        _EXPERTS % ", normalize_routing_weights = 2",
+    ),
     "swiglu_limit_after_activation": (19, _MIXTURE, _EXPERTS % "", _EXPERTS % ", swiglu_limit_after_activation = 1"),
     "input_channel_offset": (19, _CONVOLVED, _CONVOLUTION % "", _CONVOLUTION % ", input_channel_offset = 2"),
 }
@@ -164,6 +170,21 @@ def test_forms_of_openvino_that_differ_in_one_attribute(name):
     model, different = map(of_openvino, OPENVINO[name])
     assert is_equal(model, model.clone())
     assert not is_equal(model, different)
+
+
+def stored(element_type: str, first: int) -> OpenVINOModel:
+    """Return a model that adds a constant of 4 elements, whose bytes begin with ``first``."""
+    kind = getattr(openvino.Type, element_type)
+    content = numpy.uint8([first, 20, 30, 40])[: 4 * kind.bitwidth // 8]
+    constant = opset13.constant(openvino.Tensor(content, openvino.Shape([4]), kind), shared_memory=False)
+    return of_openvino(lambda x: opset13.add(x, opset13.convert(constant, "f32")))
+
+
+@pytest.mark.parametrize(("one", "other"), [("f8e4m3", "f8e5m2"), ("f8e4m3", "u8"), ("u4", "nf4"), ("u4", "i4")])
+def test_equal_bytes_of_other_types(one, other):
+    assert is_equal(stored(one, 16), stored(one, 16))
+    assert not is_equal(stored(one, 16), stored(other, 16))
+    assert not is_equal(stored(one, 16), stored(one, 17))
 
 
 def test_batch_axes_of_gather_count_from_the_end():
