@@ -32,7 +32,7 @@ from graphpass.errors import GraphpassError
 from graphpass.io import load
 from graphpass.ir.model import Model
 from graphpass.verify import compare_within
-from mutants import hidden  # noqa: F401 - registers its faults
+from mutants import attributes, hidden  # noqa: F401 - registers their faults
 from mutants.faults import Fault, faults
 
 #: Enough for any fixture.

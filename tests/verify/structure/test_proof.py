@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy
 import onnx
 import pytest
-from mutants import moves, triggers  # noqa: F401 - registers their faults
+from mutants import attributes, moves, triggers  # noqa: F401 - registers their faults
 from mutants.faults import faults
 from support.loaded import converted, exported, run_once
 from support.models import exporters
