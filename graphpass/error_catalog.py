@@ -223,6 +223,8 @@ GP349 fix-input replaces an input by a constant: the model has no input of that 
 GP350 `graphpass convert` made a model that breaks the target's contract, mostly by attention that the runtime does not
   fuse with the cache. --allow-unfused writes it; `graphpass check` then reports each finding, the first node
   that prevents fusion, and the rule.
+GP351 ONNX Runtime cannot compile or run the input of a conversion; the message has its error. The exporter, or a tool
+  that rewrote the export, made an invalid model. Export it again, or convert the file from before that tool.
 GP360 The model has an input called tree_mask already, which add-tree-mask would add.
 GP361 add-tree-mask and window-from-positions need the input position_ids, which has each draft token's depth, and the
   positions of tokens after masked ones. expose-position-ids adds it to an IR.

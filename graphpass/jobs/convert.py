@@ -12,6 +12,7 @@ from graphpass.errors import PassFailedError, UsageError
 from graphpass.ir.types import FORMATS
 from graphpass.progress import STAGES, expect, stage, stages
 
+from .failing_input import name_failing_input
 from .job import Job, Proof, prove, run_passes
 from .pipelines import pipeline_for, runnable
 from .reading import read_model
@@ -118,7 +119,10 @@ def convert(
             return Outcome(plan.input, job.output, graphs, sources, format_target(target), up_to_date=True)
         # A pipeline and a file for each part; the contract; proof and certificate.
         expect(2 * len(plan.parts) + 1 + 2 * job.verify, STAGES)
-        return _convert(watch, job, target, plan, made, look, gate, allow_unfused=allow_unfused, tokenizer=tokenizer)
+        with name_failing_input(plan.inputs.values()):
+            return _convert(
+                watch, job, target, plan, made, look, gate, allow_unfused=allow_unfused, tokenizer=tokenizer
+            )
 
 
 def stale(job: Job, target: Target, *, allow_unfused: bool = False, tokenizer: bool = True) -> str | None:

@@ -32,15 +32,15 @@ def external(opset: int = 24) -> OnnxModel:
     return build.model()
 
 
-def packed_attention() -> OnnxModel:
+def packed_attention(first: tuple[int, ...] = (2,)) -> OnnxModel:
     """com.microsoft Attention: another operator of the same name, with one past for both."""
     build = builder_with_hidden_states(contrib=True)
-    past = build.input("past", [2, "B", HEADS, "P", SIZE])
+    past = build.input("past", [*first, "B", HEADS, "P", SIZE])
     weights = build.weight(HIDDEN, 3 * WIDTH), build.weight(3 * WIDTH)
     out, present = build.op(
         "Attention", "hidden", *weights, "", past, outputs=2, domain=MS, num_heads=HEADS, unidirectional=1
     )
-    build.present(present, "present", [2, "B", HEADS, "T", SIZE])
+    build.present(present, "present", [*first, "B", HEADS, "T", SIZE])
     build.output(out, "logits", ["B", "N", WIDTH])
     return build.model()
 

@@ -33,6 +33,17 @@ def with_long_beam_index(model: OpenVINOModel) -> OpenVINOModel:
     return _edited(model, edit)
 
 
+def with_token_types(model: OpenVINOModel) -> OpenVINOModel:
+    """An input that nothing reads, as optimum-intel exports it for Gemma 3."""
+
+    def edit(native: Any) -> None:
+        types = opset13.parameter([-1, -1], _type("i64"), name="token_type_ids")
+        types.output(0).set_names({"token_type_ids"})
+        native.add_parameters([types])
+
+    return _edited(model, edit)
+
+
 def with_slice(model: OpenVINOModel) -> OpenVINOModel:
     """A Slice between Gather and Concat, of all positions."""
     return _between(model, lambda gather: opset8.slice(gather, [0], [1 << 30], [1], [2]))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import astuple, replace
 from typing import TypeAlias
 
 from graphpass.analysis.caches.pairs import Pair, look_through_moves
+from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Axes, Cache
 from graphpass.ir.graph import Graph, Node, Use, Value
 from graphpass.ir.operators import (
@@ -40,6 +41,9 @@ def inside_operator(graph: Graph, cache: Cache, pair: Pair) -> tuple[Cache, Node
         graph: The graph.
         cache: The cache of ``pair``; the result has kind, role, axes, shape, bits and evidence by the operator.
         pair: A carried tensor with a present.
+
+    Raises:
+        UnsupportedError: GP310, the operator requires a past of more axes.
     """
     assert pair.present is not None
     for value in _alternatives(graph, pair.present):
@@ -51,6 +55,10 @@ def inside_operator(graph: Graph, cache: Cache, pair: Pair) -> tuple[Cache, Node
             ports = f"(input {state.past} to output {state.present})"
             evidence = (f"{state.update} {node.op} {node.name} {ports}", *_remarks(node, state))
             axes = _axes(node, state)
+            rank, expected = len(cache.shape or ()), 1 + max(axis for axis in astuple(axes) if axis is not None)
+            if cache.shape is not None and rank < expected:
+                reason = f"the past {source.name} of {node.called} has {rank} axes, expected {expected}"
+                raise UnsupportedError("GP310", f"the model is not valid: {reason}")
             shape = _shape(cache.shape, value.shape, axes)
             bits = quantized_bits(node)
             known = replace(cache, kind=state.kind, role=state.role, axes=axes, shape=shape, evidence=evidence)

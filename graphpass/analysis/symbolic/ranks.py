@@ -91,6 +91,12 @@ def _gathered(node: Node, rank: int, _: Counts) -> int | None:
     return None if indices is None else rank + indices - 1 - int(node.attributes.get("batch_dims", 0))
 
 
+def _common(node: Node, *_: object) -> int | None:
+    """Return the rank of an If whose branches have the same one."""
+    ranks = {value.rank for value in node.inputs[1:] if value is not None}
+    return ranks.pop() if len(ranks) == 1 else None
+
+
 def _targeted(node: Node, _: int, count: Counts) -> int | None:
     return count(node.source(len(node.inputs) > 1))
 
@@ -101,7 +107,7 @@ _RULES: dict[str, Callable[[Node, int, Counts], int | None]] = {
     "ConstantOfShape": _targeted,
     "Flatten": lambda *_: 2,
     "Gather": _gathered,
-    "If": lambda node, *_: next((value.rank for value in node.inputs[1:] if value is not None), None),
+    "If": _common,
     "Reshape": _targeted,
     "Squeeze": _squeezed,
     "Transpose": lambda _node, rank, _count: rank,

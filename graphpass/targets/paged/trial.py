@@ -31,8 +31,11 @@ def placed(port, leading):
     axes = [size.get_length() for size in list(port.partial_shape)[: rank - 1 - len(leading)]]
     return numpy.broadcast_to(positions, (*axes, *leading, len(tokens))).copy()
 
+def typed(port, leading):
+    return numpy.zeros((*[1] * (port.partial_shape.rank.get_length() - 1), len(tokens)), numpy.int64)
+
 #: Inputs with shapes that differ from model to model.
-shaped = {"inputs_embeds": embeddings, "position_ids": placed}
+shaped = {"inputs_embeds": embeddings, "position_ids": placed, "token_type_ids": typed}
 
 def made(port, known, leading=()):
     name = next(name for name in port.get_names() if name in known or name in shaped)
@@ -42,7 +45,6 @@ def whole(port):
     known = {
         "input_ids": tokens[None], "attention_mask": numpy.ones((1, len(tokens)), numpy.int64),
         "beam_idx": numpy.zeros(1, numpy.int32),
-        "token_type_ids": numpy.zeros((1, len(tokens)), numpy.int64),
     }
     return made(port, known, leading=(1,))
 
@@ -54,7 +56,6 @@ def paged(port):
         "block_indices_begins": numpy.array([0, 1], numpy.int32), "la.past_lens": one, "la.cache_interval": one,
         "la.block_indices": numpy.array([0, 1], numpy.int32),
         "la.block_indices_begins": numpy.array([0, 2], numpy.int32),
-        "token_type_ids": numpy.zeros(len(tokens), numpy.int64),
     }
     names = port.get_names()
     if any("_cache." in name or "_table." in name for name in names):

@@ -255,7 +255,8 @@ class DefinedTensors(Elements):
         """
         assumptions = list(reference.assumptions(reference.graph.nodes, tables=True))
         given = {_equation(known, size) for _, known, size in assumptions if known is not None}
-        undefined = {(reference._call(node), size) for node, known, size in assumptions if known is None}
+        calls = ((reference._call(node), size) for node, known, size in assumptions if known is None)
+        undefined = {(call, size) for call, size in calls if call is not None}
         for node, known, size in self.assumptions(node for node in self.graph.nodes if node.index not in self._unsized):
             if known is None:
                 is_given = (self._call(node), size) in undefined
@@ -265,8 +266,10 @@ class DefinedTensors(Elements):
                 uses = self.graph.forward(node.outputs, lambda use: use.node.outputs)
                 self._unsized |= {node.index, *(use.node.index for use in uses)}
 
-    def _call(self, node: Node) -> tuple[object, ...]:
-        """Return operator, attributes, and types and sizes of the operands."""
+    def _call(self, node: Node) -> tuple[object, ...] | None:
+        """Return operator, attributes and typed shapes of operands; ``None`` without a rank."""
+        if any(self._sizes.shape(value) is None for value in node.sources):
+            return None
         operands = (None if value is None else (_family(value), self.shape(value)) for value in node.inputs)
         return _kind(node, self) or node, *operands
 

@@ -8,6 +8,7 @@ from support import operator_forms as forms
 from support.graph_builder import BATCH, HEADS, NEW, PAST, ROOM, SIZE, random_step
 
 import graphpass
+from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Axes
 
 KV = Axes(batch=0, heads=1, sequence=2, head_dim=3)
@@ -83,6 +84,13 @@ def test_cross_attention_caches_are_found():
         ("cross_key", "cross", "cross_key", 0, KV, None),
         ("cross_value", "cross", "cross_value", 0, KV, None),
     ]
+
+
+def test_a_past_of_too_few_axes_is_an_error():
+    """ONNX Runtime's quantize_dynamic writes this for ONNX's Attention."""
+    with pytest.raises(UnsupportedError, match=r"com\.microsoft\.Attention .* has 4 axes, expected 5") as failure:
+        graphpass.analyze_caches(forms.packed_attention(first=()))
+    assert failure.value.id == "GP310"
 
 
 def test_the_cache_of_packed_attention_is_found():

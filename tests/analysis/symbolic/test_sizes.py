@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import numpy
-import onnx
+import onnx.parser
 import onnxruntime
 import pytest
 from hypothesis import given, settings, strategies as some
@@ -393,3 +393,21 @@ def test_sizes_of_unknown_ranks_stay_open():
     shape = model.analysis(find_elements).shape(model.graph.writes["y"].source())
     assert shape[1].as_number == 4
     assert shape[0].op == "length"
+
+
+def test_branches_of_different_ranks_have_no_rank():
+    text = """
+    <ir_version: 10, opset_import: ["" : 21]>
+    branches (bool is_long, float[B, N] x) => (float[B, N] y) {
+      axes = Constant<value_ints = [0]>()
+      open = If (is_long) <
+        then_branch = long () => (float[1, B, N] deep) { deep = Unsqueeze(x, axes) },
+        else_branch = short () => (float[B, N] flat) { flat = Identity(x) }
+      >
+      shape = Shape(x)
+      y = Reshape(open, shape)
+    }
+    """
+    model = OnnxModel(onnx.parser.parse_model(text))
+    branch = next(node for node in model.graph.nodes if node.op == "If")
+    assert infer_sizes(model).shape(branch.outputs[0]) is None

@@ -1,0 +1,46 @@
+"""Report that the input of a conversion fails, not the failure that follows from it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from graphpass.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from graphpass.ir.model import Model
+
+#: Errors of a frontend or a runtime whose cause may be the input.
+_EFFECTS = frozenset({"GP312", "GP321", "GP322"})
+
+
+@contextlib.contextmanager
+def name_failing_input(inputs: Iterable[Model]) -> Iterator[None]:
+    """Replace a failure inside the ``with`` block by that of an input.
+
+    Args:
+        inputs: The models that are converted; those in OpenVINO IR are not tried.
+
+    Raises:
+        UnsupportedError: GP351, ONNX Runtime cannot compile or run one of them.
+    """
+    from graphpass.targets.ort.trial import observe
+
+    try:
+        yield
+    except UnsupportedError as error:
+        for model in inputs if _may_follow(error) else ():
+            if model.dialect == "onnx" and (reason := observe(model).refused) is not None:
+                hint = "export the model again, or convert the file from before the tool that wrote this one"
+                raise UnsupportedError("GP351", f"the input {model.path} is at fault: {reason}", hint) from error
+        raise
+
+
+def _may_follow(error: UnsupportedError) -> bool:
+    """Return whether an error may be an effect of the input: no rule predicted it."""
+    from graphpass.reports.contract import BrokenContractError
+
+    if isinstance(error, BrokenContractError):
+        return all(finding.holds for finding in error.report.findings)
+    return error.id in _EFFECTS
