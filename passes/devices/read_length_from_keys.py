@@ -11,17 +11,20 @@ from graphpass.analysis.symbolic.sizes import Sizes
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.conditions import STATEFUL
 from graphpass.engine.passes import Done, Pass
+from graphpass.ir.cache import Cache
 from graphpass.ir.graph import Graph, Use, Value
 from graphpass.ir.rewriter import Handle
 
 
 @dataclass(frozen=True)
 class ReadLengthFromKeys(Pass[OpenVINOModel]):
-    """Read the past's length from the keys of a layer instead of its values.
+    """Read the past's length from the keys of a layer, after their Gather by beam index.
 
     NPUW stores values transposed, ``[batch, heads, head_dim, sequence]``, but does not update readers of their shape
     (``optimize_value_tensors.cpp`` of openvino): they read ``head_dim`` as the length, and masks get a wrong shape.
-    Exporters read the length from the cache that was traced first, a key or a value.
+    Exporters read the length from the cache that was traced first, a key or a value. It replaces the Gather by an input
+    (``stateful_to_stateless.cpp``), and fails with ``undeclared Variables`` if a variable has another reader, as after
+    OpenVINO's common transformations.
 
     The pass only moves dimensions that `find_lengths` proves equal.
 
@@ -44,16 +47,18 @@ class ReadLengthFromKeys(Pass[OpenVINOModel]):
     def run(self, model: OpenVINOModel) -> Done:
         graph, reads, caches = model.graph, model.graph.reads, analyze_caches(model).of_kind("kv")
         keys = {cache.layer: cache for cache in caches if cache.role == "key"}
-        asked = {
-            cache: uses
-            for cache in caches
-            if cache.role == "value" and cache.layer in keys and (uses := [*length_reads(graph, reads[cache.read])])
-        }
+        asked: dict[Cache, list[Use]] = {}
+        for cache in caches:
+            if cache.layer in keys:
+                read = reads[cache.read]
+                kept = past_of(graph, read) if cache.role == "key" else None
+                uses = [use for use in length_reads(graph, read) if _shaped(graph, use) != kept]
+                asked |= {cache: uses} if uses else {}
         if not asked:
             return Done()
         rewriter, sizes, moved = model.rewriter(), find_lengths(model), 0
-        for value, uses in asked.items():
-            key = past_of(graph, reads[keys[value.layer].read])
+        for cache, uses in asked.items():
+            key = past_of(graph, reads[keys[cache.layer].read])
             write = rewriter.under(f"{graph.producer(key).name}/length")
             made: dict[str, Handle] = {}
             for use in uses:
@@ -67,8 +72,12 @@ class ReadLengthFromKeys(Pass[OpenVINOModel]):
 
 
 def _is_equal(graph: Graph, sizes: Sizes, use: Use, key: Value) -> bool:
-    shape = graph.producer(use.node.source(use.port)).source()
-    known, other = sizes.shape(shape), sizes.shape(key)
+    known, other = sizes.shape(_shaped(graph, use)), sizes.shape(key)
     if known is None or other is None:
         return False
     return all(known[axis] == other[axis] for axis in asked_axes(graph, use))
+
+
+def _shaped(graph: Graph, use: Use) -> Value:
+    """Return the tensor whose shape a use reads."""
+    return graph.producer(use.node.source(use.port)).source()

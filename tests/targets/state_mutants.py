@@ -99,6 +99,18 @@ def with_length_of_value(model: OpenVINOModel) -> OpenVINOModel:
     return _edited(model, edit)
 
 
+def with_length_of_variable(model: OpenVINOModel) -> OpenVINOModel:
+    """How long the past is, asked of variables, as OpenVINO's common transformations write it."""
+
+    def edit(native: Any) -> None:
+        for gather in _gathers(native):
+            for port in gather.output(0).get_target_inputs():
+                if port.get_node().get_type_name() == "ShapeOf":
+                    port.replace_source_output(gather.input_value(0))
+
+    return _edited(model, edit)
+
+
 def with_length_of_value_in_repeats(model: OpenVINOModel) -> OpenVINOModel:
     """How long the past of a value is has a part, of no weight, in the sizes that it is repeated to."""
 

@@ -235,6 +235,10 @@ def _require_form(graph: Graph, cache: Cache, read: Node, instead: str) -> None:
     if gather is None:
         first = next((use.node for use in graph.uses(read.outputs[0]) if use.node.op != "ShapeOf"), read)
         raise _RefusalError(first, "no Gather by beam_idx reads the variable directly", _STATELESS)
+    for use in graph.uses(read.outputs[0]):
+        if use.node != gather:
+            reason = "it reads the variable before the Gather by beam_idx, which NPUW replaces by an input"
+            raise _RefusalError(use.node, f"{reason}: run read-length-from-keys", _STATELESS)
     for use in graph.uses(gather.outputs[0]):
         if use.node.op not in {"Concat", "ShapeOf"}:
             reason = f"{use.node.op} is between the Gather and the Concat of past and new positions"

@@ -8,7 +8,7 @@ from support.decode import compiled, fused_attention, greedy
 from support.loaded import openvino_model
 from support.models import reference
 from support.pipelines import run_passes
-from targets.state_mutants import with_length_of_value
+from targets.state_mutants import with_length_of_value, with_length_of_variable
 
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.passes.devices.read_length_from_keys import ReadLengthFromKeys
@@ -39,6 +39,16 @@ def test_lengths_are_read_from_keys(name):
     model, expected = compiled(after.ov_model), reference(name)
     assert greedy(model.create_infer_request(), [expected["prompt_ids"]], 12) == [expected["greedy_ids"]]
     assert fused_attention(model) == fused_attention(compiled(before.ov_model))
+
+
+def test_lengths_are_read_after_the_beam_index():
+    before = with_length_of_variable(openvino_model("llama"))
+    after, result = run(before)
+    assert result.changed
+    shaped = [op.input_value(0).get_node() for op in after.ov_model.get_ops() if op.get_type_name() == "ShapeOf"]
+    assert "ReadValue" not in {node.get_type_name() for node in shaped}
+    model, expected = compiled(after.ov_model), reference("llama")
+    assert greedy(model.create_infer_request(), [expected["prompt_ids"]], 12) == [expected["greedy_ids"]]
 
 
 def test_only_the_length_is_read_from_keys_of_another_size():

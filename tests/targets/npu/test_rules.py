@@ -78,6 +78,12 @@ def test_the_length_of_the_past_may_not_be_read_of_a_value(name):
     assert "run read-length-from-keys" in found.reason
 
 
+def test_the_length_of_the_past_may_not_be_read_before_the_beam_index():
+    (found,) = failing(state_mutants.with_length_of_variable(openvino_model("llama")))
+    assert (found.verdict, found.name) == ("refused", "past_key_values.0.keypresent.0.key")
+    assert "it reads the variable before the Gather by beam_idx" in found.reason
+
+
 def test_sizes_of_repeated_values_are_rewritten():
     model = state_mutants.with_length_of_value_in_repeats(openvino_model("llama"))
     assert sum(node.op == "Subtract" for node in model.graph.nodes) > 1
