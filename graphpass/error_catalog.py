@@ -194,7 +194,7 @@ GP327 An operator computes f16 or bf16 whatever its inputs are, so change-precis
 GP328 The model returns states for the next step, and no operator reads the inputs for them: its exporter traced a
   prompt. Export the model with a tool whose graphs continue the states, such as optimum-intel.
 GP329 The export fixes the number of new tokens of each step to more than one, for example to that of the prompt it was
-  traced with. Export the model with dynamic shapes.
+  traced with, or the number of positions before each step. Export the model with dynamic shapes.
 GP330 The two models have no output in common that is not a cache, so there is nothing to compare.
 GP331 The two models have different fixed batch sizes, so they cannot run on the same inputs.
 GP338 The model is an encoder, an embedder or a reranker: it has no caches, and the target's runtime requires caches.

@@ -48,11 +48,15 @@ def _require_states(model: Model) -> None:
 
 
 def _require_steps(model: Model) -> None:
-    from graphpass.analysis.caches.fixed_step import fixed_step
+    from graphpass.analysis.caches.fixed_step import fixed_past, fixed_step
     from graphpass.errors import UnsupportedError
 
+    message = None
     if (size := fixed_step(model)) is not None:
         message = f"each step has exactly {size} tokens, so the model cannot run other prompts and single tokens"
+    elif (size := fixed_past(model)) is not None:
+        message = f"each step follows exactly {size} positions, so the model cannot run two steps in turn"
+    if message is not None:
         hint = "export it with dynamic shapes, for example dynamic=True of transformers' OnnxConfig, or dynamic_axes"
         raise UnsupportedError("GP329", message, hint)
 

@@ -18,13 +18,13 @@ from graphpass.ir.rewriter import Handle
 
 @dataclass(frozen=True)
 class ReadLengthFromKeys(Pass[OpenVINOModel]):
-    """Read the past's length from the keys of a layer, after their Gather by beam index.
+    """Read the past's length from keys, after their Gather by beam index.
 
     NPUW stores values transposed, ``[batch, heads, head_dim, sequence]``, but does not update readers of their shape
     (``optimize_value_tensors.cpp`` of openvino): they read ``head_dim`` as the length, and masks get a wrong shape.
-    Exporters read the length from the cache that was traced first, a key or a value. It replaces the Gather by an input
-    (``stateful_to_stateless.cpp``), and fails with ``undeclared Variables`` if a variable has another reader, as after
-    OpenVINO's common transformations.
+    Exporters read the length from the cache that was traced first, a key or a value. NPUW also replaces
+    the Gather by an input (``stateful_to_stateless.cpp``), and fails with ``undeclared Variables`` if a variable has
+    another reader, as after OpenVINO's common transformations.
 
     The pass only moves dimensions that `find_lengths` proves equal.
 

@@ -1,4 +1,4 @@
-"""Find the number of new tokens that an export fixes."""
+"""Find the number of new tokens or of past positions that an export fixes."""
 
 from __future__ import annotations
 
@@ -25,3 +25,21 @@ def fixed_step(model: Model) -> int | None:
 
 def _is_fixed(shape: tuple[int | str | None, ...]) -> bool:
     return all(isinstance(size, int) for size in shape)
+
+
+def fixed_past(model: Model) -> int | None:
+    """Return the number of positions before each step, if fixed for a cache that grows.
+
+    A cache whose past and present have one fixed size is a buffer, and runs.
+
+    Args:
+        model: A model with caches as inputs and outputs; the result is ``None`` for others.
+    """
+    for cache in analyze_caches(model).of_kind("kv"):
+        axis = cache.axes.sequence
+        if cache.capacity is None or axis is None or cache.write is None or cache.read not in model.graph.parameters:
+            continue
+        shape = model.graph.writes[cache.write].source().shape
+        if shape is not None and isinstance(shape[axis], int) and shape[axis] != cache.capacity:
+            return cache.capacity
+    return None

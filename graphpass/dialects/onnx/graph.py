@@ -148,7 +148,8 @@ class _Builder:
         if op == "Trilu":
             translated["upper"] = by_name["upper"].i != 0 if "upper" in by_name else True
         if op == "ConstantOfShape":
-            translated["value"] = numpy_helper.to_array(by_name["value"].t).item() if "value" in by_name else 0.0
+            filling = embedded(by_name["value"].t, self.model_file) if "value" in by_name else None
+            translated["value"] = 0.0 if filling is None else numpy_helper.to_array(filling).item()
         if op == "ShapeOf":
             translated |= {name: by_name[name].i for name in ("start", "end") if name in by_name}
         if op == "Slice":

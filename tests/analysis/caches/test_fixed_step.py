@@ -3,10 +3,11 @@
 import pytest
 
 import graphpass
-from graphpass.analysis.caches.fixed_step import fixed_step
+from graphpass.analysis.caches.fixed_step import fixed_past, fixed_step
+from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.errors import UnsupportedError
 from graphpass.jobs.pipelines import pipeline_for
-from graphpass.testing import parse_model
+from graphpass.testing import parse_model, tiny_model
 
 MODEL = """
 %input_ids = Parameter : i64[{tokens}]
@@ -45,3 +46,23 @@ def test_each_target_refuses_it(target):
     with pytest.raises(UnsupportedError, match="each step has exactly 3 tokens") as raised:
         pipeline_for(graphpass.get_target(target), model("2, 3", "4", "Negative(%sum)"))
     assert raised.value.id == "GP329"
+
+
+@pytest.fixture(scope="module")
+def one_step():
+    """A step of one token after four, as onnxsim writes it with overwritten input shapes."""
+    proto = tiny_model("llama", "onnx", layers=1).proto
+    sizes = {"batch": 1, "length": 1, "past": 4, "total": 5}
+    for port in proto.graph.input:
+        for size in port.type.tensor_type.shape.dim:
+            if size.dim_param:
+                size.dim_value = sizes[size.dim_param]
+    return OnnxModel(proto)
+
+
+def test_a_fixed_number_of_past_positions_is_refused(one_step):
+    assert fixed_past(one_step) == 4
+    with pytest.raises(UnsupportedError, match="each step follows exactly 4 positions") as raised:
+        pipeline_for(graphpass.get_target("cpu"), one_step)
+    assert raised.value.id == "GP329"
+    assert fixed_past(tiny_model("llama", "onnx", layers=1)) is None

@@ -224,6 +224,19 @@ def test_an_unreadable_path_is_refused(tmp_path):
         OnnxModel.load(tmp_path)
 
 
+def test_external_attributes_are_read_from_their_file(tmp_path):
+    """onnx.save writes them with convert_attribute."""
+    value = onnx.numpy_helper.from_array(numpy.full(1, 7, numpy.float32))
+    node = helper.make_node("ConstantOfShape", ["shape"], ["y"], value=value)
+    port = helper.make_tensor_value_info("shape", TensorProto.INT64, [2])
+    result = helper.make_tensor_value_info("y", TensorProto.FLOAT, [None, None])
+    proto = helper.make_model(helper.make_graph([node], "g", [port], [result]))
+    options = {"save_as_external_data": True, "size_threshold": 0, "convert_attribute": True, "location": "data"}
+    onnx.save(proto, tmp_path / "model.onnx", **options)
+    (filled,) = OnnxModel.load(tmp_path / "model.onnx").graph.of_op("ConstantOfShape")
+    assert filled.attributes["value"] == 7
+
+
 def test_missing_external_data_is_refused(tmp_path):
     shutil.copy(export("llama", "onnx-genai") / "model.onnx", tmp_path)
     with pytest.raises(ReadError, match=r"GP105: tensor 'model\..*model\.onnx\.data, which is missing"):
