@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from graphpass.matrix.cells import Cell, CellResult, Problem, Settings
@@ -39,3 +41,16 @@ def run_of(*results: CellResult, **given: Any) -> MatrixResults:
     """A run that has ended."""
     fail_on = frozenset({"error", *given.pop("fail_on", ())})
     return MatrixResults(results, frozenset(given.pop("baseline", ())), fail_on, 1.25, **given)
+
+
+#: Folder of the sources.
+ROOT = Path("/src")
+
+CONVERTED = CellResult(cell("good", "npu"), "converted", file="/src/models/good.onnx")
+WARNED = CellResult(
+    cell("warned"),
+    "converted",
+    (Problem("GP350", "warning", "a is not fused", node="a"), Problem("fuse-attention", "note", "left alone: b")),
+    file="/elsewhere/warned.onnx",
+)
+OTHERS = (CONVERTED, WARNED, replace(CONVERTED, cell=cell("old"), state="up to date"))
