@@ -80,3 +80,15 @@ def cache_folder(tmp_path_factory, monkeypatch):
 def digest_memory(cache_folder):
     """The folder where digests are remembered while a test runs."""
     return cache_folder / "graphpass" / "digests"
+
+
+@pytest.fixture
+def memory():
+    """The memory of fsspec, empty."""
+    import fsspec
+
+    system = fsspec.filesystem("memory")
+    system.store.clear()
+    system.pseudo_dirs[:] = [""]
+    yield system
+    system.store.clear()

@@ -1,30 +1,20 @@
 """Cells in processes, bounded by number and memory."""
 
-import io
 import os
-import re
 import subprocess
 import sys
-import tempfile
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from matrix.cells import Positions, cell, failed
+from matrix.cells import Positions, cell
 from support.models import export
 
-from graphpass.cli.ci_progress import LiveTable, PlainLines
-from graphpass.cli.console import Console
 from graphpass.machine import available_memory, usable_cores
 from graphpass.matrix.cells import CellResult, Settings
 from graphpass.matrix.execution import Processes, estimate
-from graphpass.matrix.progress import Position, Progress
+from graphpass.matrix.progress import Progress
 from graphpass.matrix.run import run_matrix
-from graphpass.matrix.tidying import tidy
-from graphpass.progress import Stage
-from graphpass.storage.locking import sole_worker
-from graphpass.storage.scratch_folder import scratch_folder
 
 
 class Counting(Progress):
@@ -40,18 +30,6 @@ class Counting(Progress):
 
     def ended(self, result):
         self.running.discard(result.cell.id)
-
-
-@pytest.fixture
-def cells(tmp_path):
-    found = []
-    for name in ("a", "b", "c"):
-        (tmp_path / name).mkdir()
-        with (tmp_path / name / "model.onnx").open("wb") as stream:
-            stream.truncate(100 << 20)
-        source, output = str(tmp_path / name), str(tmp_path / "out" / name)
-        found.append(replace(cell(name), source=source, output=output, published=output))
-    return found
 
 
 @pytest.mark.slow
@@ -126,22 +104,6 @@ def test_reports_after_a_failed_executor(cells):
     assert run.exit_code == 70
 
 
-def test_only_leftovers_of_dead_runs_are_removed(cells, tmp_path, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
-    output, source = Path(cells[0].output), Path(cells[0].source)
-    dead = [tmp_path / "tmp" / "graphpass-ci-dead", output / ".graphpass-1", source / ".graphpass_model-1"]
-    for folder in dead:
-        folder.mkdir(parents=True)
-        (folder / "file").touch()
-    dead.append(output.parent / ".a.graphpass-lock")
-    dead[-1].touch()
-    with sole_worker(Path(cells[1].output)), scratch_folder("graphpass-ci-") as alive:
-        tidy(cells)
-        assert not any(path.exists() for path in dead)
-        assert alive.exists()
-        assert (output.parent / ".b.graphpass-lock").exists()
-
-
 @pytest.mark.slow
 def test_a_small_cell_overtakes_a_waiting_one(cells):
     os.truncate(Path(cells[0].source) / "model.onnx", 1000)
@@ -157,65 +119,3 @@ def test_cores_and_memory_are_estimated():
     weights = sum(file.stat().st_size for file in export("llama", "onnx").iterdir())
     assert estimate(replace(cell(), source=str(export("llama", "onnx")))) == 500 * 2**20 + 4 * weights
     assert estimate(replace(cell(), source="/nowhere")) == 500 * 2**20
-
-
-RESULTS = [
-    CellResult(cell("good"), "converted", seconds=1.25),
-    CellResult(cell("old"), "up to date"),
-    failed(2, model="bad[/]"),
-    CellResult(cell("late"), "cancelled"),
-]
-
-
-def half_done():
-    """The position of a cell that did half of its work in 15 s."""
-    stage = Stage("verifying", "steps", 40, 20, "prompt\x1b[2J", time.perf_counter() - 15)
-    return Position(stage, Stage("converting", "stages", 7, 4), 2**29)
-
-
-def show(progress):
-    progress.begin([result.cell for result in RESULTS])
-    for result in RESULTS:
-        if result.state != "up to date":
-            progress.started(result.cell)
-            progress.moved(result.cell, half_done())
-        progress.ended(result)
-    progress.end()
-
-
-def test_plain_lines_show_each_cell(capfd):
-    show(PlainLines(len(RESULTS), Console()))
-    assert capfd.readouterr().err.splitlines() == [
-        "[1/4] good:cpu converted (1.2 s)",
-        "[2/4] old:cpu up to date",
-        "[3/4] bad[/]:cpu failed: GP350: node0 is not fused: 0 ms (and 1 more) (0.0 s)",
-        "[4/4] late:cpu cancelled (0.0 s)",
-    ]
-    show(PlainLines(len(RESULTS), Console(verbose=True)))
-    assert "good:cpu started" in capfd.readouterr().err
-
-
-def test_progress_lines_of_a_long_cell(capfd, monkeypatch):
-    monkeypatch.setattr("graphpass.cli.watch._BEAT", 1e-9)
-    lines = PlainLines(1, Console())
-    lines.started(cell())
-    lines.moved(cell(), half_done())
-    line = capfd.readouterr().err
-    assert line == "m:cpu 4 of 7 stages (57%), verifying prompt\\x1b[2J: 20 of 40 steps (50%), 15 s left, 0 s, 537 MB\n"
-
-
-def test_a_table_on_a_terminal(monkeypatch):
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
-
-    monkeypatch.setenv("COLUMNS", "200")
-    stream = Terminal()
-    table = LiveTable(len(RESULTS), stream)
-    monkeypatch.setattr(table, "moved", lambda *given: (LiveTable.moved(table, *given), table._bars.refresh()))
-    show(table)
-    text = re.sub(r"\x1b\[[\d;?]*\w", "", stream.getvalue())
-    for words in ("good:cpu converted (1.2 s)", "old:cpu up to date", "bad[/]:cpu failed: GP350: node0"):
-        assert words in text
-    assert "verifying prompt\\x1b[2J: 20 of 40 steps (50%), 15 s left, 537 MB" in " ".join(text.split())
-    assert "3 of 4 cells (75%)" in text

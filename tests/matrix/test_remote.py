@@ -4,32 +4,19 @@ from __future__ import annotations
 
 import json
 import shutil
-import threading
 from dataclasses import replace
 from pathlib import Path
 
-import fsspec
 import pytest
 from support.models import export
 
 from graphpass.artifacts.manifest import RESULT_FILE, damage
-from graphpass.errors import ReadError, WriteError
 from graphpass.io import load
 from graphpass.matrix.cells import Cell, Settings
 from graphpass.matrix.work import run_cell
-from graphpass.storage.addresses import StoredFolder, matching
+from graphpass.storage.addresses import StoredFolder
 
 pytestmark = pytest.mark.usefixtures("cache_folder")
-
-
-@pytest.fixture
-def memory():
-    """The memory of fsspec, empty."""
-    system = fsspec.filesystem("memory")
-    system.store.clear()
-    system.pseudo_dirs[:] = [""]
-    yield system
-    system.store.clear()
 
 
 def cell_of(source, output, **settings):
@@ -196,51 +183,6 @@ def test_a_killed_publication_leaves_no_result(memory, monkeypatch):
     assert not memory.exists("/results/llama/graphpass.json")
     assert run_cell(cell).state == "converted"
     assert run_cell(cell).state == "up to date"
-
-
-def test_a_name_cannot_lead_out_of_the_folder(memory, tmp_path):
-    with pytest.raises(ReadError, match="is outside its folder"):
-        StoredFolder("memory://models").fetch(["../evil"], tmp_path)
-
-
-@pytest.mark.slow
-def test_one_writer_at_a_time(memory, tmp_path):
-    """The second waits for the first; a dead one's lease ends, and what it left goes."""
-    memory.pipe_file("/results/.graphpass-llama-0123/openvino_model.bin", b"half")
-    folder = StoredFolder("memory://results/llama")
-    order = []
-    taken = threading.Event()
-
-    def second():
-        taken.wait()
-        with StoredFolder("memory://results/llama").leased(1):
-            order.append("second")
-
-    thread = threading.Thread(target=second)
-    thread.start()
-    with folder.leased(1) as lease:
-        assert not memory.exists("/results/.graphpass-llama-0123")
-        taken.set()
-        thread.join(2.5)
-        order.append("first")
-        lease.check()
-    thread.join()
-    assert order == ["first", "second"]
-    # Nobody renews this one.
-    memory.pipe_file("/results/.graphpass-llama-lease", b"dead 1")
-    with folder.leased(0.5) as lease:
-        lease.check()
-        memory.pipe_file("/results/.graphpass-llama-lease", b"another 1")
-        (tmp_path / "graphpass.json").write_text("{}")
-        with pytest.raises(WriteError, match="another process took the lease"):
-            folder.publish(tmp_path, "graphpass.json", lease)
-    assert not memory.exists("/results/llama")
-
-
-def test_patterns_mean_addresses(memory):
-    for name in ("a", "b"):
-        memory.pipe_file(f"/models/{name}/model.onnx", b"")
-    assert matching("memory://models/*/model.onnx") == [f"memory:///models/{name}/model.onnx" for name in "ab"]
 
 
 @pytest.mark.slow
