@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy
 import onnx
-import onnxruntime
 import openvino
 import pytest
 from onnx import helper
@@ -65,15 +64,6 @@ def test_arrays_become_constants_of_a_type(make, element_type):
     assert model.graph.constant(kept.outputs[0]).tolist() == [0, 1, 2, 3]
 
 
-def test_outputs_are_resized():
-    model = onnx_relu()
-    (result,) = model.graph.of_op("Result")
-    rewriter = model.rewriter()
-    rewriter.resize_port(result, [None, 8])
-    assert rewriter.finish()
-    assert [port.shape for port in model.outputs] == [("batch", 8)]
-
-
 @both
 def test_a_tensor_inside_gives_up_its_name_to_an_input(make):
     model: Model = make()
@@ -88,17 +78,6 @@ def test_a_tensor_inside_gives_up_its_name_to_an_input(make):
     assert [model.graph.producer(add.source(port)).op for port in (0, 1)] == ["Relu", "Parameter"]
 
 
-def test_a_tensor_inside_gives_up_its_name_to_an_output():
-    model = onnx_relu()
-    (read,), (result,) = model.graph.of_op("Parameter"), model.graph.of_op("Result")
-    rewriter = model.rewriter()
-    rewriter.add_present(result, "inner", [None, None], rewriter.op("Negative", read.outputs[0], name="negative"))
-    assert rewriter.finish()
-    model.validate()
-    makers = {node.name: model.graph.producer(node.source()).op for node in model.graph.of_op("Result")}
-    assert makers == {"inner": "Negative", "y": "Relu"}
-
-
 @both
 def test_a_replaced_value_means_its_replacement(make):
     model: Model = make()
@@ -108,21 +87,3 @@ def test_a_replaced_value_means_its_replacement(make):
     assert rewriter.finish()
     model.validate()
     assert [node.op for node in model.graph.nodes if node.op not in {"Parameter", "Result"}] == ["Tanh", "Tanh"]
-
-
-@pytest.mark.parametrize(("opset", "kind"), [(18, "QuickGelu"), (24, "Swish")])
-def test_swish_is_an_operator_of_the_opset_or_of_onnx_runtime(opset, kind, tmp_path):
-    model = onnx_relu()
-    model.proto.opset_import[0].version = opset
-    (first, _) = model.graph.of_op("Relu")
-    rewriter = model.rewriter()
-    rewriter.replace(first.outputs[0], rewriter.op("Swish", first.source(), name="swish"))
-    assert rewriter.finish()
-    model.validate()
-    assert [node.op for node in model.graph.nodes] == ["Parameter", kind, "Relu", "Result"]
-    x = numpy.linspace(-3, 3, 8, dtype=numpy.float32).reshape(2, 4)
-    expected = numpy.maximum(x / (1 + numpy.exp(-x)), 0)
-    session = onnxruntime.InferenceSession(model.proto.SerializeToString())
-    numpy.testing.assert_allclose(session.run(None, {"x": x})[0], expected, atol=1e-6)
-    onnx.save(model.proto, tmp_path / "swish.onnx")
-    numpy.testing.assert_allclose(openvino.compile_model(tmp_path / "swish.onnx")(x)[0], expected, atol=1e-6)

@@ -30,6 +30,7 @@ def test_expressions_are_printed_in_words():
 @pytest.mark.parametrize(
     ("expr", "text"),
     [
+        (ex.add(K, ONE), "k + 1"),
         (ex.subtract(K, PAST), "k - past"),
         (ex.subtract(number(3), ex.multiply(number(2), K)), "3 - 2 * k"),
         (ex.multiply(K, number(-2)), "-2 * k"),
