@@ -67,7 +67,6 @@ Result(%y) {{name=y}}"""
     [
         ((1,), 3, AxisEffect("reduce", (0, 1, 2), (1,))),
         ((0, 2), 1, AxisEffect("reduce", (1,), removed=(0, 2))),
-        ((0, 2), 2, None),
         (None, 1, None),
     ],
 )

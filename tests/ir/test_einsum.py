@@ -38,6 +38,7 @@ def test_a_product_has_batch_summed_and_own_axes():
 
 def test_a_size_is_that_of_the_operand_that_states_it():
     assert product_of("bhqd,bhqd->bhq", right="2, 3, 7, 4").sizes["q"] == 7
+    assert product_of("bhqd,bhqd->bhq", left="2, 3, 7, 4").sizes["q"] == 7
 
 
 @pytest.mark.parametrize(

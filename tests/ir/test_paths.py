@@ -9,9 +9,9 @@ MODEL = parse_model("""
 %x = Parameter : f32[n, 4]
 %relu = Relu(%x)
 %tanh = Tanh(%relu)
-%sum = Add(%tanh, %relu)
+%sum = Add(%tanh, 1.0)
 %shape = ShapeOf(%relu)
-%flat = Reshape(%tanh, %shape)
+%flat = Reshape(%sum, %shape)
 %y = Concat(%sum, %flat) {axis=0}
 Result(%y) {name=y}""")
 
@@ -19,10 +19,10 @@ Result(%y) {name=y}""")
 @pytest.mark.parametrize(
     ("start", "end", "way"),
     [
-        ("Relu", "Add", ["Relu", "Add"]),
-        ("Relu", "Reshape", ["Relu", "Tanh", "Reshape"]),
+        ("Tanh", "Concat", ["Tanh", "Add", "Concat"]),
+        ("Relu", "Reshape", ["Relu", "Tanh", "Add", "Reshape"]),
         ("Relu", "Relu", ["Relu"]),
-        ("Add", "Reshape", []),
+        ("Reshape", "Add", []),
         ("Concat", "Relu", []),
     ],
 )

@@ -40,6 +40,14 @@ def test_dequantized_weights_are_not_activations(name):
     assert not is_activation(graph, None)
 
 
+def test_a_weight_times_an_activation_is_one():
+    text = MODEL.replace("%stored =", "%gate = Parameter : f32[6]\n%stored =").replace(
+        "%shifted, 0.25", "%shifted, %gate"
+    )
+    graph = parse_model(text, "openvino").graph
+    assert is_activation(graph, value(graph, "weight"))
+
+
 @pytest.mark.parametrize(
     ("old", "new", "found"),
     [
