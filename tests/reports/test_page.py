@@ -16,7 +16,6 @@ from graphpass.reports.diff import diff_models
 from graphpass.reports.difference import Diff
 from graphpass.reports.layers import flow_of, group_layers
 from graphpass.reports.page import render
-from graphpass.reports.text import ranges
 
 
 def page(model, title="a model"):
@@ -108,10 +107,3 @@ def test_differences_escape_html():
 def pictures_in(made):
     found = re.findall(r'<section class="picture"><script type="application/json">(.*?)</script>', made)
     return [json.loads(text) for text in found]
-
-
-@pytest.mark.parametrize(
-    ("numbers", "text"), [((), ""), ((3,), "3"), ((0, 1, 2, 5, 7, 8), "0-2, 5, 7-8"), ((0, 2, 4), "0, 2, 4")]
-)
-def test_numbers_are_printed_as_ranges(numbers, text):
-    assert ranges(numbers) == text

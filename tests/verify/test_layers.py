@@ -15,10 +15,8 @@ import graphpass
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.past import beam_gather
 from graphpass.dialects.onnx.model import OnnxModel
-from graphpass.errors import UsageError
 from graphpass.verify import compare_within
 from graphpass.verify.layers import slices
-from graphpass.verify.layers.budget import Budget
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -302,12 +300,3 @@ def test_the_command_reports_parts(capfd: pytest.CaptureFixture[str]) -> None:
     likes = {part["name"]: part["like"] for part in json.loads(shown.out)["parts"]}
     assert likes.pop("feed-forward 1") == "feed-forward 0"
     assert likes == dict.fromkeys(RAN)
-
-
-def test_budgets_are_parsed() -> None:
-    assert Budget.parse("90s,2GB") == Budget(90, 2e9)
-    assert Budget.parse("2min").seconds == 120
-    assert Budget.parse("1.5GB").bytes == 1.5e9
-    assert Budget.parse("1.5GB").seconds == Budget.of_machine().seconds
-    with pytest.raises(UsageError, match="GP250"):
-        Budget.parse("4 cores")

@@ -67,6 +67,7 @@ def test_sizes_are_replaced_by_their_equals(pairs, size, resolved):
         (ex.add(A, B), ex.add(C, D)),
         (A, ex.subtract(B, C)),
         (ex.add(A, B, C), A),
+        (A, ex.add(A, A, B, C)),
         (A, A),
     ],
 )

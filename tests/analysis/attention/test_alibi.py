@@ -1,0 +1,34 @@
+"""ALiBi: slopes of biases that are linear in the position of the key."""
+
+import pytest
+
+from graphpass.analysis.attention.alibi import alibi_slopes
+from graphpass.analysis.symbolic import expressions as ex
+from graphpass.analysis.symbolic.expressions import number
+from graphpass.analysis.symbolic.step import LENGTH, PAST, TOTAL
+
+HEAD, KEY, QUERY = ex.index("head", number(2)), ex.index("key", TOTAL), ex.index("query", LENGTH)
+SLOPE = ex.choose(ex.equal(HEAD, number(0)), number(0.5), number(0.25))
+DISTANCE = ex.subtract(KEY, PAST)
+
+
+@pytest.mark.parametrize(
+    ("bias", "slopes"),
+    [
+        (ex.multiply(SLOPE, KEY), (0.5, 0.25)),
+        (ex.multiply(SLOPE, DISTANCE), (0.5, 0.25)),
+        (ex.add(ex.multiply(SLOPE, KEY), SLOPE), (0.5, 0.25)),
+        (ex.multiply(number(0.5), KEY), None),
+        (SLOPE, None),
+        (ex.multiply(SLOPE, ex.multiply(KEY, KEY)), None),
+        (ex.multiply(SLOPE, ex.read("bias", (KEY,), "real")), None),
+        (ex.choose(ex.less(KEY, number(7)), ex.multiply(SLOPE, KEY), number(0.0)), None),
+    ],
+)
+def test_slopes_of_heads(bias, slopes):
+    assert alibi_slopes(bias, HEAD, KEY) == slopes
+
+
+def test_an_open_number_of_heads_has_no_slopes():
+    head = ex.index("head", ex.length("heads", 1))
+    assert alibi_slopes(ex.multiply(ex.substitute(SLOPE, {HEAD: head}), KEY), head, KEY) is None
