@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
-from support.input_embeddings import with_input_embeddings
-from support.loaded import exported
 from support.models import vision
 
 import graphpass
-from graphpass.runtime.embedding_model import find_text_embeddings, seeded_embeddings
-from graphpass.verify import compare, compare_within
+from graphpass.verify import compare_within
 
 if TYPE_CHECKING:
     from graphpass.ir.model import Model
@@ -49,20 +45,3 @@ def test_layer_by_layer(name: str) -> None:
     layers = [f"{kind} {number}" for number in range(2) for kind in ("layer", "feed-forward")]
     assert [part.name for part in found.parts] == ["embedding", *layers, "head"]
     assert not any("angles" in text or "masks" in text for text in found.skipped)
-
-
-def test_embeddings_come_from_the_text_model_of_the_folder() -> None:
-    model = graphpass.load(vision("llava"))
-    beside = find_text_embeddings(model)
-    assert beside is not None
-    assert beside.path == vision("llava") / "openvino_text_embeddings_model.xml"
-
-
-@pytest.mark.slow
-def test_embeddings_without_a_text_model_come_from_a_seed() -> None:
-    model, _ = with_input_embeddings(exported("llama/onnx"))
-    assert find_text_embeddings(model) is None
-    assert compare(model, model.clone(), steps=2, edits=True).passed
-    embed = seeded_embeddings(8)
-    ids = np.array([[3, 1], [1, 3]])
-    np.testing.assert_array_equal(embed(ids)[0], seeded_embeddings(8)(ids)[1, ::-1])

@@ -17,7 +17,6 @@ from support.models import export, reference
 from graphpass.errors import GraphpassError, UnsupportedError, UsageError
 from graphpass.io import load
 from graphpass.runtime import DecodeSession, open_session
-from graphpass.runtime.backends.failures import running
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,19 +69,6 @@ def test_a_runtime_failure_is_reported_in_one_line() -> None:
         llama().prefill([1, 10**6])
     assert caught.value.id == "GP322"
     assert "\n" not in caught.value.message
-
-
-def test_source_lines_are_left_out_of_openvino_errors() -> None:
-    text = (
-        "Exception from src/inference/infer_request.cpp:224:\nException from src/node.cpp:794:\n[CPU] Shapes part\n\n"
-    )
-    with (
-        pytest.raises(UnsupportedError, match=r"^GP322: OpenVINO failed to run the model: \[CPU\] Shapes part$"),
-        running("OpenVINO"),
-    ):
-        raise RuntimeError(text)
-    with pytest.raises(UnsupportedError, match=r"the model: MemoryError$"), running("OpenVINO"):
-        raise MemoryError
 
 
 def test_a_model_refused_by_the_runtime() -> None:
