@@ -52,6 +52,7 @@ _ROOMS = {
         "drop-constant-outputs",
         "fix-input",
         "inline-functions",
+        "fold-branches",
         "select-branch",
         "to-openvino",
     ),

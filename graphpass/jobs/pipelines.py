@@ -82,11 +82,13 @@ def _forms(model: Model) -> tuple[Pass[Any], ...]:
     """Return passes that rewrite the forms in ``model`` that analyses do not support."""
     from graphpass.dialects.onnx.model import OnnxModel
     from graphpass.passes.caches.grow_caches import GrowCaches, written_in_place
+    from graphpass.passes.convert.fold_branches import FoldBranches, decided_branches
     from graphpass.passes.convert.inline_functions import InlineFunctions, own_functions
     from graphpass.passes.shapes.canonicalize_shapes import CanonicalizeShapes, counted, expanded
 
     if isinstance(model, OnnxModel):
         inlined: tuple[Pass[Any], ...] = (InlineFunctions(),) if own_functions(model) else ()
+        inlined += (FoldBranches(),) if any(True for _ in decided_branches(model)) else ()
         grown: tuple[Pass[Any], ...] = (GrowCaches(),) if written_in_place(model) else ()
         return inlined + grown + _for_cpu(model)
     is_odd = any(True for find in (expanded, counted) for _ in find(model.graph))

@@ -1,13 +1,17 @@
-"""Replace Ifs whose condition is an input by one of their branches."""
+"""Replace Ifs by one of their branches."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from graphpass.dialects.onnx.model import OnnxModel
+from graphpass.ir.rewriter import claim_name
 
 if TYPE_CHECKING:
     import onnx_graphsurgeon as gs
+
+    from graphpass.dialects.onnx.rewriter import OnnxRewriter
+    from graphpass.ir.graph import Node
 
 
 def take_branches(model: OnnxModel, decider: str, value: bool) -> tuple[int, int]:
@@ -26,19 +30,39 @@ def take_branches(model: OnnxModel, decider: str, value: bool) -> tuple[int, int
     rewriter = model.rewriter()
     graph, count = rewriter.surgery.graph, 0
     for node in rewriter.graph.of_op("If"):
-        native = rewriter.node(node)
-        if native.inputs[0].name == decider:
-            body = native.attrs.pop("then_branch" if value else "else_branch")
-            graph.nodes.extend(body.nodes)
-            for output, made in zip(node.outputs, body.outputs, strict=True):
-                if output.name:
-                    rewriter.replace(output, made)
+        if rewriter.node(node).inputs[0].name == decider:
+            take_branch(rewriter, node, value)
             count += 1
     dropped = _drop_constant_outputs(graph) if count else 0
     if count:
         _drop_dead(graph, decider)
         rewriter.finish()
     return count, dropped
+
+
+def take_branch(rewriter: OnnxRewriter, node: Node, value: bool) -> None:
+    """Replace an If of the main graph by one of its branches.
+
+    Args:
+        rewriter: The rewriter of the model.
+        node: The If.
+        value: ``True`` selects ``then_branch``, ``False`` selects ``else_branch``.
+    """
+    graph = rewriter.surgery.graph
+    body = rewriter.node(node).attrs.pop("then_branch" if value else "else_branch")
+    known = {tensor.name: tensor for each in graph.nodes for tensor in (*each.inputs, *each.outputs)}
+    names, operators = {*known}, {each.name for each in graph.nodes}
+    for each in body.nodes:
+        each.name = claim_name(operators, each.name) if each.name else ""
+        for tensor in (*each.inputs, *each.outputs):
+            # Bodies of several Ifs may use the same names.
+            if tensor.name and known.setdefault(tensor.name, tensor) is not tensor:
+                tensor.name = claim_name(names, tensor.name)
+                known[tensor.name] = tensor
+    graph.nodes.extend(body.nodes)
+    for output, made in zip(node.outputs, body.outputs, strict=True):
+        if output.name:
+            rewriter.replace(output, made)
 
 
 def deciders(model: OnnxModel) -> list[str]:

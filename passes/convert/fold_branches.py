@@ -1,0 +1,47 @@
+"""The pass `fold-branches`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from graphpass.analysis.caches.masks import find_elements
+from graphpass.analysis.symbolic import expressions as ex
+from graphpass.dialects.onnx.branches import take_branch
+from graphpass.dialects.onnx.model import OnnxModel
+from graphpass.engine.passes import Done, Pass
+from graphpass.ir.graph import Node
+
+
+@dataclass(frozen=True)
+class FoldBranches(Pass[OnnxModel]):
+    """Replace each If by a branch if sizes decide its condition.
+
+    Scripted modules compare sizes at run time, for example the lengths of query and key (DeBERTa). OpenVINO's plugins
+    (2026.4.1) do not compile an If whose branches have different ranks. Ifs in bodies are kept.
+
+    Before:
+        If(Equal(query length, key length)){then: A, else: B}
+    After:
+        A
+    """
+
+    name = "fold-branches"
+    dialect = "onnx"
+
+    def run(self, model: OnnxModel) -> Done:
+        found = list(decided_branches(model))
+        rewriter = model.rewriter()
+        for node, value in found:
+            take_branch(rewriter, node, value)
+        rewriter.finish()
+        return Done({"branches taken": len(found)})
+
+
+def decided_branches(model: OnnxModel) -> Iterator[tuple[Node, bool]]:
+    """Yield each If of the main graph whose condition is constant, with its value."""
+    for node in model.graph.of_op("If"):
+        condition = node.source()
+        value = ex.holds(model.analysis(find_elements).of(condition, (ex.ZERO,) * (condition.rank or 0)))
+        if value in {ex.TRUE, ex.FALSE}:
+            yield node, value is ex.TRUE
