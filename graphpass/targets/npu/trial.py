@@ -10,6 +10,10 @@ from graphpass.targets.worker import Finished, run_worker
 #: Tolerances relative to the largest element: of logits, with caches in f16; of outputs of static models.
 _TOLERANCE, _STATIC_TOLERANCE = 1e-2, 1e-3
 
+#: Tolerance of logits per change of the CPU plugin's own by caches in f16, and its limit. Activations rounded to
+#: integers amplify it: to 1.6e-2 in a llama of 2 layers by ONNX Runtime's quantize_dynamic.
+_AMPLIFIED, _LARGEST = 2.0, 5e-2
+
 # By default NPUW partitions the model into f16 parts, passes f32 tensors to them, and fails (2026.4.1). The trial
 # therefore disables partitioning, and uses f32, also for tensors between parts (F16IC). A trial in f16 would not be
 # representative of NPUs: a CPU without f16 computes in bf16, in which its attention kernel for one query is wrong if
@@ -59,7 +63,14 @@ def compared(model):
     except RuntimeError as error:
         answer["unknown"] = words(error)
     _, actual = generate(compiled, forced)
-    return None if expected is None else numpy.abs(actual - expected).max() / numpy.abs(expected).max()
+    if expected is None:
+        return None
+    largest = numpy.abs(expected).max()
+    difference = numpy.abs(actual - expected).max() / largest
+    if difference > tolerance:
+        _, rounded = generate(core.compile_model(model, "CPU", {**exact, "KV_CACHE_PRECISION": "f16"}), forced)
+        answer["rounding"] = float(numpy.abs(rounded - expected).max() / largest)
+    return difference
 """
 
 _STATIC = """
@@ -88,8 +99,8 @@ def compared(model):
 def observe(model: Model) -> Observation | str:
     """Compile ``model``, and compare its outputs in f32 with those of the CPU plugin.
 
-    A decoder runs 8 steps with ``NPUW_LLM`` and caches in f16. A model of static shapes runs once on NPUW's generic
-    path.
+    A decoder runs 8 steps with ``NPUW_LLM`` and caches in f16, whose effect on the CPU plugin bounds the difference. A
+    model of static shapes runs once on NPUW's generic path.
 
     Returns:
         The observation, or the reason why the CPU plugin fails.
@@ -97,10 +108,13 @@ def observe(model: Model) -> Observation | str:
     if Phase.find(model) is not None:
         tried = "compiled on NPUW's generic path on the CPU, and ran once"
         return _observed(run_worker(_OPTIONS + _STATIC, model, tried), "outputs", _STATIC_TOLERANCE)
-    done = run_worker(_OPTIONS + _DECODER, model, "compiled with NPUW on the CPU, and ran 8 steps")
+    done = run_worker(
+        f"{_OPTIONS}\ntolerance = {_TOLERANCE}\n{_DECODER}", model, "compiled with NPUW on the CPU, and ran 8 steps"
+    )
     if "unknown" in done.answer and done.refused is None:
         return f"the reference on the CPU plugin fails: {done.answer['unknown']}"
-    return _observed(done, "logits", _TOLERANCE)
+    amplified = min(_AMPLIFIED * done.answer.get("rounding", 0.0), _LARGEST)
+    return _observed(done, "logits", max(_TOLERANCE, amplified))
 
 
 def _observed(done: Finished, results: str, tolerance: float) -> Observation:
