@@ -48,7 +48,6 @@ def _flipped_if_rotary(old: int | None, node: Node) -> int | None:
 
 
 _register("CausalConvWithState", "activation", lambda old, node: "none" if old in {"silu", "swish"} else "silu")
-_register("CumSum", "exclusive", lambda old, node: type(old)(not old) if old is not None else 1)
 _register("GroupQueryAttention", "local_window_size", lambda old, node: old + 1 if old and old > 0 else 4)
 _register("GroupQueryAttention", "rotary_interleaved", _flipped_if_rotary)
 _register("GroupQueryAttention", "scale", lambda old, node: old * 1.001 if old else None)
