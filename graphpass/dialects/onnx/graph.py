@@ -125,6 +125,8 @@ class _Builder:
                 tuple(by_name["perm"].ints) if "perm" in by_name else tuple(reversed(range(rank or 0)))
             )
         axes = by_name["axes"].ints if "axes" in by_name else self.axes_input(op, inputs)
+        if len(inputs) == 1 and "noop_with_empty_axes" in by_name and by_name["noop_with_empty_axes"].i:
+            axes = ()
         if axes is not None:
             translated["axes"] = tuple(positive_axis(int(axis), rank) for axis in axes)
         if op == "Reshape" and "allowzero" in by_name:

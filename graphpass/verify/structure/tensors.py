@@ -452,7 +452,8 @@ def as_function(element: Element, reason: str) -> Steps:
                 operands.append(None)
                 continue
             operands.append((_family(value), tensors.shape(value)))
-            bodies.append((yield value, tensors.own_index(value, "y")))
+            if ex.ZERO not in tensors.shape(value):
+                bodies.append((yield value, tensors.own_index(value, "y")))
         # A result may be out of the range of a narrower integer type.
         own_type = own.value.element_type
         result = own_type if own_type in INTEGERS else _family(own.value)

@@ -253,6 +253,20 @@ UNLIKE: dict[str, tuple[str, str, str]] = {
         "half = Constant <value_float = 0.5> () y = Pow (x, half)",
         "half = Constant <value_float = 0.5> () real = Cast <to = 1> (x) y = Pow (real, half)",
     ),
+    "a sum along an empty list of axes": (
+        STATES,
+        """start = Constant <value_ints = [0, 0, 0]> ()
+        end = Constant <value_ints = [1, 1, 1]> ()
+        first = Slice (x, start, end)
+        sizes = Shape (x)
+        y = Expand (first, sizes)""",
+        "none = Constant <value = int64[0] {}> () sum = ReduceSum (x, none) sizes = Shape (x) y = Expand (sum, sizes)",
+    ),
+    "a sum along no axes": (
+        STATES,
+        "y = ReduceSum <noop_with_empty_axes = 1> (x)",
+        "sum = ReduceSum (x) sizes = Shape (x) y = Expand (sum, sizes)",
+    ),
     "a pad's value in a vector": (STATES, _PADDED % 0, _PADDED % 3),
     "a write at a negative index": (STATES, "y = Identity (x)", _WRITTEN % (-1, "")),
     "the larger of two": (STATES, _WRITTEN % (1, ""), _WRITTEN % (1, ', reduction = "max"')),
