@@ -677,7 +677,8 @@ def _(model: Model) -> Found:
     graph = model.graph
     for node in graph.of_op("TopK"):
         count = fixed_size(node.source(), -1)
-        if count is not None and count > 1:
+        # Of all elements, the same are chosen in any order.
+        if count is not None and count > 1 and fold_scalar(graph, node.source(1)) != count:
             # The scores of two experts are exchanged.
             order = [1, 0, *range(2, count)]
             axis = (node.source().rank or 1) - 1
