@@ -25,11 +25,12 @@ def name_failing_input(inputs: Iterable[Model]) -> Iterator[None]:
     Raises:
         UnsupportedError: GP351, ONNX Runtime cannot compile or run one of them.
     """
-    from graphpass.targets.ort.trial import observe
-
     try:
         yield
     except UnsupportedError as error:
+        # Conversions that succeed, and those for OpenVINO, do not import ONNX Runtime for this.
+        from graphpass.targets.ort.trial import observe
+
         for model in inputs if _may_follow(error) else ():
             if model.dialect == "onnx" and (reason := observe(model).refused) is not None:
                 hint = "export the model again, or convert the file from before the tool that wrote this one"

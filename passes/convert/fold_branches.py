@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from graphpass.analysis.caches.masks import find_elements
 from graphpass.analysis.symbolic import expressions as ex
-from graphpass.dialects.onnx.branches import take_branch
+from graphpass.dialects.onnx.branches import inline_branches
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.graph import Node
@@ -32,8 +32,7 @@ class FoldBranches(Pass[OnnxModel]):
     def run(self, model: OnnxModel) -> Done:
         found = list(decided_branches(model))
         rewriter = model.rewriter()
-        for node, value in found:
-            take_branch(rewriter, node, value)
+        inline_branches(rewriter, found)
         rewriter.finish()
         return Done({"branches taken": len(found)})
 

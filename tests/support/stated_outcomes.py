@@ -14,7 +14,7 @@ from graphpass.ir.model import Model
 
 @dataclass(frozen=True)
 class Scale(Pass[Model]):
-    """Multiplies the logits by a factor, and says of it what it is told to."""
+    """Multiplies the logits by a factor, and returns the stated result."""
 
     name: ClassVar[str] = "scale"
     factor: float = 1.0

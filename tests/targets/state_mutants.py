@@ -34,7 +34,7 @@ def with_long_beam_index(model: OpenVINOModel) -> OpenVINOModel:
 
 
 def with_token_types(model: OpenVINOModel) -> OpenVINOModel:
-    """An input that nothing reads, as optimum-intel exports it for Gemma 3."""
+    """An input without users, as optimum-intel exports it for Gemma 3."""
 
     def edit(native: Any) -> None:
         types = opset13.parameter([-1, -1], _type("i64"), name="token_type_ids")
@@ -100,7 +100,7 @@ def with_length_of_value(model: OpenVINOModel) -> OpenVINOModel:
 
 
 def with_length_of_variable(model: OpenVINOModel) -> OpenVINOModel:
-    """How long the past is, asked of variables, as OpenVINO's common transformations write it."""
+    """The past's length is read from variables, as OpenVINO's common transformations write it."""
 
     def edit(native: Any) -> None:
         for gather in _gathers(native):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.ir.inputs import token_input
 from graphpass.ir.model import Model
+from graphpass.ir.types import is_fixed
 
 
 def fixed_step(model: Model) -> int | None:
@@ -19,12 +20,8 @@ def fixed_step(model: Model) -> int | None:
     if tokens is None or not analyze_caches(model).caches:
         return None
     shapes = [tokens.shape, *(port.shape for port in model.outputs if port.name == "logits")]
-    lengths = (shape[1] for shape in shapes if shape is not None and len(shape) > 1 and _is_fixed(shape))
+    lengths = (shape[1] for shape in shapes if shape is not None and len(shape) > 1 and is_fixed(shape))
     return next((size for size in lengths if isinstance(size, int) and size > 1), None)
-
-
-def _is_fixed(shape: tuple[int | str | None, ...]) -> bool:
-    return all(isinstance(size, int) for size in shape)
 
 
 def fixed_past(model: Model) -> int | None:

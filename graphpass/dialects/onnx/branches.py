@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from graphpass.dialects.onnx.model import OnnxModel
@@ -28,41 +29,40 @@ def take_branches(model: OnnxModel, decider: str, value: bool) -> tuple[int, int
         The number of replaced Ifs, and the number of removed outputs. Outputs that depend on no input are removed.
     """
     rewriter = model.rewriter()
-    graph, count = rewriter.surgery.graph, 0
-    for node in rewriter.graph.of_op("If"):
-        if rewriter.node(node).inputs[0].name == decider:
-            take_branch(rewriter, node, value)
-            count += 1
-    dropped = _drop_constant_outputs(graph) if count else 0
-    if count:
+    graph = rewriter.surgery.graph
+    decided = [node for node in rewriter.graph.of_op("If") if rewriter.node(node).inputs[0].name == decider]
+    inline_branches(rewriter, ((node, value) for node in decided))
+    dropped = _drop_constant_outputs(graph) if decided else 0
+    if decided:
         _drop_dead(graph, decider)
         rewriter.finish()
-    return count, dropped
+    return len(decided), dropped
 
 
-def take_branch(rewriter: OnnxRewriter, node: Node, value: bool) -> None:
-    """Replace an If of the main graph by one of its branches.
+def inline_branches(rewriter: OnnxRewriter, decided: Iterable[tuple[Node, bool]]) -> None:
+    """Replace Ifs of the main graph by one of their branches.
 
     Args:
         rewriter: The rewriter of the model.
-        node: The If.
-        value: ``True`` selects ``then_branch``, ``False`` selects ``else_branch``.
+        decided: Each If, and its condition: ``True`` selects ``then_branch``, ``False`` selects ``else_branch``.
     """
     graph = rewriter.surgery.graph
-    body = rewriter.node(node).attrs.pop("then_branch" if value else "else_branch")
     known = {tensor.name: tensor for each in graph.nodes for tensor in (*each.inputs, *each.outputs)}
     names, operators = {*known}, {each.name for each in graph.nodes}
-    for each in body.nodes:
-        each.name = claim_name(operators, each.name) if each.name else ""
-        for tensor in (*each.inputs, *each.outputs):
-            # Bodies of several Ifs may use the same names.
-            if tensor.name and known.setdefault(tensor.name, tensor) is not tensor:
-                tensor.name = claim_name(names, tensor.name)
-                known[tensor.name] = tensor
-    graph.nodes.extend(body.nodes)
-    for output, made in zip(node.outputs, body.outputs, strict=True):
-        if output.name:
-            rewriter.replace(output, made)
+    for node, value in decided:
+        body = rewriter.node(node).attrs.pop("then_branch" if value else "else_branch")
+        for each in body.nodes:
+            each.name = claim_name(operators, each.name) if each.name else ""
+            for tensor in (*each.inputs, *each.outputs):
+                # Bodies of several Ifs may use the same names.
+                if tensor.name and known.setdefault(tensor.name, tensor) is not tensor:
+                    tensor.name = claim_name(names, tensor.name)
+                    known[tensor.name] = tensor
+                names.add(tensor.name)
+        graph.nodes.extend(body.nodes)
+        for output, made in zip(node.outputs, body.outputs, strict=True):
+            if output.name:
+                rewriter.replace(output, made)
 
 
 def deciders(model: OnnxModel) -> list[str]:

@@ -16,7 +16,7 @@ from graphpass.ir.cache import Axes
 
 
 def carried(update, shape=("B", "S", "D")):
-    """A model with one carried tensor of which nothing but the rank is known; ``update(build)`` names its present."""
+    """A model with one carried tensor of known rank and unknown sizes; ``update(build)`` names its present."""
     build = builder_with_hidden_states()
     build.input("past", [None] * len(shape))
     present = update(build)

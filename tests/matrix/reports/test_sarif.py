@@ -41,12 +41,12 @@ def as_code_scanning_reads(told):
         assert place["region"]["startLine"] == 1
     alerts = [(one["ruleId"], one["partialFingerprints"]["primaryLocationLineHash"]) for one in told["results"]]
     assert len(set(alerts)) == len(alerts)
-    assert "automationDetails" not in told  # populateRunAutomationDetails of upload-sarif would ignore the category
+    assert "automationDetails" not in told  # upload-sarif ignores its category if it is set
 
 
 def test_sarif_holds_findings_with_rules():
     told = sarif_of(run_of(failed(2), *OTHERS))
-    assert [result["level"] for result in told["results"]] == ["error", "error", "warning"]  # notes are not findings
+    assert [result["level"] for result in told["results"]] == ["error", "error", "warning"]  # without notes
     first = told["results"][0]
     assert first["ruleId"] == "GP350"
     rule = told["tool"]["driver"]["rules"][first["ruleIndex"]]

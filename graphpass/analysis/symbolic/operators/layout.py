@@ -7,7 +7,7 @@ from graphpass.analysis.symbolic.bounds import divided, is_natural
 from graphpass.analysis.symbolic.elements import Element, Rule, Steps, UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
 from graphpass.analysis.symbolic.places import regroup
-from graphpass.ir.cuts import NO_END
+from graphpass.ir.cuts import NO_END, is_set
 from graphpass.ir.operators import SPLITS
 
 
@@ -149,21 +149,18 @@ def _strided_slice(element: Element) -> Steps:
     starts = yield from element.integers(1)
     steps = (yield from element.integers(3)) if node.input(3) is not None else (ONE,) * len(starts)
 
-    def is_set(mask: str, place: int) -> bool:
-        return place < len(attributes[mask]) and bool(attributes[mask][place])
-
     places: list[Expr] = []
     own = list(element.index)
     for place, (start, step) in enumerate(zip(starts, steps, strict=True)):
-        if is_set("new_axis_mask", place):
+        if is_set(attributes["new_axis_mask"], place):
             own.pop(0)
             continue
         size = sizes[len(places)]
-        is_open = is_set("begin_mask", place)
-        if is_open and is_set("shrink_axis_mask", place):
+        is_open = is_set(attributes["begin_mask"], place)
+        if is_open and is_set(attributes["shrink_axis_mask"], place):
             raise UnknownError("devices differ if begin_mask and shrink_axis_mask have the same axis")
         first = _first(number(0 if is_natural(step) else -1) if is_open else start, size, step)
-        if is_set("shrink_axis_mask", place):
+        if is_set(attributes["shrink_axis_mask"], place):
             places.append(first)
         else:
             places.append(ex.add(ex.multiply(own.pop(0), step), first))
