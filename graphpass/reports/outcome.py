@@ -183,8 +183,7 @@ def proof_text(comparison: Comparison, *, verbose: bool = False) -> list[str]:
         verbose: Whether to return all lines of the summary, not only 3 remarks.
     """
     _, *details = comparison.summary().splitlines()
-    proven = () if comparison.structure is None else comparison.structure.in_words()
-    remarks = shortened([f"  {on_one_line(line)}" for line in (*comparison.remarks, *proven)], _REMARKS)
+    remarks = shortened([f"  {on_one_line(line)}" for line in comparison.remarks], _REMARKS)
     return [*(details if verbose else remarks), comparison.verdict]
 
 

@@ -202,10 +202,11 @@ class Comparison:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Return the lines on the first difference, warnings and skipped parts."""
+        """Return the lines on the first difference, warnings, structures and skipped parts."""
         first = () if self.divergence is None else (f"first at {self.divergence}",)
+        proven = () if self.structure is None else self.structure.in_words()
         skipped = (f"not compared: {text}" for text in self.skipped)
-        return (*first, *(f"WARNING: {text}" for text in self.warnings), *skipped)
+        return (*first, *(f"WARNING: {text}" for text in self.warnings), *proven, *skipped)
 
     def summary(self) -> str:
         """Return the report: the verdict, the divergence, sequences, lengths, structure and warnings."""

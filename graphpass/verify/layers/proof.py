@@ -20,7 +20,7 @@ from graphpass.progress import advance, expect, stage
 from graphpass.runtime import open_session
 from graphpass.runtime.backends.stateless import StatelessStore
 from graphpass.storage.weight_file import release
-from graphpass.verify.compare_models import WIDENED, compare_by
+from graphpass.verify.compare_models import compare_by
 from graphpass.verify.comparison import FEED_FORWARD, Comparison, PartProof
 from graphpass.verify.feeding import feed
 from graphpass.verify.layers.budget import Budget
@@ -167,6 +167,7 @@ class _Proof:
     plan: Plan
     request: ProofRequest
     runs: list[Comparison] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
 
     def run(self, *, all_layers: bool) -> Comparison:
         done: dict[Hashable, str] = {}
@@ -223,15 +224,8 @@ class _Proof:
         if divergence is not None:
             reason = f"{name}: {divergence.reason}"
             divergence = replace(divergence, sequence=divergence.sequence + count, reason=reason)
-        self.runs.append(
-            replace(
-                result,
-                sequences=sequences,
-                divergence=divergence,
-                skipped=tuple(text if text == WIDENED else f"{name}: {text}" for text in result.skipped),
-                warnings=tuple(f"{name}: {text}" for text in result.warnings),
-            )
-        )
+        self.runs.append(replace(result, sequences=sequences, divergence=divergence))
+        self.names.append(name)
         del models
         # Models and their analyses are reference cycles that keep weights in memory.
         gc.collect()
@@ -267,10 +261,20 @@ class _Proof:
             max_abs_difference=max(run.max_abs_difference for run in runs),
             divergence=unlike[0].divergence if unlike else None,
             rounding=unlike[0].rounding if unlike else None,
-            skipped=tuple(dict.fromkeys(text for run in runs for text in run.skipped)) + others,
-            warnings=tuple(dict.fromkeys(text for run in runs for text in run.warnings)),
+            skipped=self._by_part([run.skipped for run in runs]) + others,
+            warnings=self._by_part([run.warnings for run in runs]),
             reach=reduce(add, reaches) if reaches else None,
             parts=parts,
+        )
+
+    def _by_part(self, lines: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+        """Return the distinct lines of all runs, each after the names of its parts unless all have it."""
+        parts: dict[str, list[str]] = {}
+        for name, texts in zip(self.names, lines, strict=True):
+            for text in dict.fromkeys(texts):
+                parts.setdefault(text, []).append(name)
+        return tuple(
+            text if len(names) == len(self.names) else f"{', '.join(names)}: {text}" for text, names in parts.items()
         )
 
 
