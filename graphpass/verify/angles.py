@@ -29,7 +29,7 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 _SWEPT, _MOST_SWEPT = 2048, 2**13
 
 #: Maximum elements of the intermediate array in the search for equal columns.
-_PAIRED = 2**22
+_PAIRED = 2**18
 
 #: Maximum columns that are compared as a set. Tables of learned positions have more, and are compared in order.
 _MOST_COLUMNS = 1024

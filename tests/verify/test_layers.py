@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 TINY = "0.01MB"
 
 #: The parts of a model of equal layers that run.
-RAN = ["embedding", "layer 0", "feed-forward 0", "layer 1", "head"]
+RAN = ["embedding", "layer 0", "feed-forward 0", "head"]
 
 #: Forms of caches, weights and experts: a layer of each kind.
 SAMPLE = [
@@ -128,7 +128,8 @@ def test_one_layer_of_each_structure_runs_in_place_of_a_large_model() -> None:
     model = exported("llama_12l/onnx")
     found = compare_within(model, converted(model).model, TINY, steps=1)
     assert found.passed, found.summary()
-    assert [part.name for part in found.parts if part.like is None] == RAN
+    # Layer 0 of the result computes half of head_dim for all layers.
+    assert [part.name for part in found.parts if part.like is None] == [*RAN[:3], "layer 1", "head"]
     assert [part.like for part in found.parts[5:-1]] == ["layer 1", "feed-forward 0"] * 10
     assert "inferred from layer 1: layers 2-11, of equal structure" in found.summary()
     assert "inferred from feed-forward 0: feed-forwards 1-11, of equal structure" in found.summary()

@@ -268,7 +268,7 @@ class _Proof:
         )
 
     def _by_part(self, lines: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
-        """Return the distinct lines of all runs, each after the names of its parts unless all have it."""
+        """Return the distinct lines, after the names of their parts unless all parts have them."""
         parts: dict[str, list[str]] = {}
         for name, texts in zip(self.names, lines, strict=True):
             for text in dict.fromkeys(texts):

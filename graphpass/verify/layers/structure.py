@@ -93,6 +93,16 @@ class _Description:
     def _elements(self, node: Node) -> tuple[Value | None, ...]:
         return () if node.op in SHAPE_READERS else sources_in(self._part, node)
 
+    def _sources(self, node: Node) -> list[Value | None]:
+        """Return the inputs of ``node``, or those of Identities that compute them."""
+        # Exporters store equal weights of several layers once, which the others read through an Identity.
+        return [None if value is None else self._made(value) for value in sources_in(self._part, node)]
+
+    def _made(self, value: Value) -> Value:
+        while (node := self._graph.nodes[value.node]).op == "Identity" and value.node not in self._part.outside:
+            value = node.source()
+        return value
+
     def _walk(self, end: Value) -> None:
         pending = [(end.node, False)]
         while pending:
@@ -100,17 +110,18 @@ class _Description:
             if index in self._places:
                 continue
             node = self._graph.nodes[index]
-            sources = sources_in(self._part, node)
+            sources = self._sources(node)
             if is_ready:
                 self._places[index] = len(self._records)
                 self._records.append(self._record(node, sources))
             else:
                 pending.append((index, True))
-                pending += [(value.node, False) for value in reversed(sources) if value is not None]
+                values = [value for value in reversed(sources) if value is not None]
+                pending += [(value.node, False) for value in values if self._only_shape(node, value) is None]
 
     def _record(self, node: Node, sources: Iterable[Value | None]) -> object:
         types = [(value.element_type, _fixed(value)) for value in node.outputs]
-        read = [None if value is None else self._place(value) for value in sources]
+        read = [value and (self._only_shape(node, value) or self._place(value)) for value in sources]
         if node.op == "Constant":
             if is_weight(node):
                 if node.index in self._contents:
@@ -126,6 +137,21 @@ class _Description:
         if node.index in self._part.outside:
             return "stream", types, read, signature(node) if read else None
         return node.op, signature(node) or node.name, types, read
+
+    def _only_shape(self, user: Node, value: Value) -> object:
+        """Return the shape of a cache or cut that ``user`` reads; else ``None``.
+
+        Which cache or cut it is makes no difference: in a part all caches have the past's length, and all cuts the
+        number of new tokens.
+        """
+        if user.op not in SHAPE_READERS:
+            return None
+        beams = self._graph.parameters.get("beam_idx")
+        read = self._graph.look_through(value, lambda node: node.op == "Gather" and node.inputs[1] == beams)
+        cache = self._caches.get(self._graph.nodes[read.node].name)
+        if cache is not None:
+            return "past", read == value, cache.axes.batch, cache.axes.sequence, _fixed(value)
+        return ("stream", _fixed(value)) if value.node in self._part.outside else None
 
     def _place(self, value: Value) -> tuple[int, int]:
         return self._places[value.node], value.port
