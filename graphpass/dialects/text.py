@@ -67,7 +67,8 @@ def noise(element_type: str, shape: tuple[int, ...], seed: str) -> numpy.ndarray
         seed: Seed of the generator, such as the name of the tensor.
     """
     random = numpy.random.default_rng(zlib.crc32(seed.encode()))
-    dtype = numpy.dtype(ELEMENT_TYPES[element_type].dtype or "float32")
+    packed = "uint8" if element_type in {"i4", "u2", "u4"} else "float32"
+    dtype = numpy.dtype(ELEMENT_TYPES[element_type].dtype or packed)
     if dtype.kind == "b":
         return numpy.asarray(random.random(shape) < 0.5)
     if dtype.kind in "iu":
@@ -154,10 +155,14 @@ class _Builder:
         prefix, _, own = kind.rpartition(".")
         if own in _WITH_BODIES:
             raise ValueError("the text form has no bodies")
+        if kind == "Constant" and sources:
+            return sources
         if kind == "Constant":
+            if element_type == "string":
+                raise ValueError("elements of type string cannot be random")
             sizes = tuple(size for size in shape or () if isinstance(size, int))
             values = noise(element_type, sizes, name + statement.digest)
-            return sources or [self._weights(values, element_type, name)]
+            return [self._weights(values, element_type, name)]
         if kind == "Parameter":
             made = rewriter.input(name, element_type, shape)
             if "names" in attributes and self._dialect == "openvino":

@@ -54,6 +54,7 @@ def test_a_model_made_of_text_runs():
         ("%y = If(true)", "the text form has no bodies"),
         ("%x = Parameter : f32[4]\n%y = Relu(%x) : f16[4]\nResult(%y) {name=y}", "expected type f16[4], got f32[4]"),
         ("%y = Relu(1.0) ; %z", "unexpected character ';'"),
+        ("%y = Constant : string[2]\nResult(%y) {name=y}", "elements of type string cannot be random"),
     ],
 )
 @dialects
@@ -71,3 +72,10 @@ def test_a_constant_may_have_no_elements(dialect):
     Result(%y) {name=y}"""
     (join,) = parse_model(text, dialect).graph.of_op("Concat")
     assert join.inputs[0].shape == (0, 4)
+
+
+@pytest.mark.parametrize("kind", ["u2", "u4", "i4"])
+@dialects
+def test_constants_of_few_bits_get_elements(kind, dialect):
+    graph = parse_model(f"%y = Constant : {kind}[2, 4]\nResult(%y) {{name=y}}", dialect).graph
+    assert (graph.writes["y"].source().element_type, graph.writes["y"].source().shape) == (kind, (2, 4))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,7 +10,10 @@ import numpy
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+import graphpass
 from graphpass.dialects.onnx.model import OnnxModel
+from graphpass.ir.model import Model
+from graphpass.testing import parse_model
 from support.compressed_weights import packed, rounded
 from support.graph_builder import GraphBuilder
 
@@ -240,6 +244,13 @@ def _gathered(
     weighted = layer.op("Mul", result, column)
     whole = layer.op("Reshape", weighted, layer.ints(-1, layer.chosen, layer.hidden))
     return layer.op("ReduceSum", whole, layer.ints(1), keepdims=0)
+
+
+def changed(old: str, new: str, *form: str, **options: Any) -> Model:
+    """Build a layer of `experts` in whose text ``new`` replaces ``old``."""
+    text = re.sub(r"(?<=[)}]) : .*", "", graphpass.text(experts(*form, **options)))
+    assert old in text
+    return parse_model(text.replace(old, new))
 
 
 def quantized(model: OnnxModel, stored: str, block: int, *, zeros: bool, turned: bool = False) -> OnnxModel:
