@@ -1,4 +1,4 @@
-"""The pass `fuse-functions`: which norms it takes, and the numbers."""
+"""The pass `fuse-functions` on norms and GELUs of several exporters: counts, and the same numbers."""
 
 from __future__ import annotations
 
@@ -40,3 +40,13 @@ def test_opset_23_has_the_norm():
     found = count_operators(run_once(model, "fuse-functions").model)
     assert (found["RMSNormalization"], found["SimplifiedLayerNormalization"]) == (5, 0)
     assert onnx.defs.has("RMSNormalization", 23, "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "count"), [("gemma3_text", 4), ("gpt2", 2), ("gptj", 2)])
+def test_fused_activations_compute_the_same(name, count):
+    result = run_once(exported(f"{name}/onnx"), "fuse-functions")
+    assert result.records[-1].result.statistics["activations fused"] == count
+    assert sum(node.op_type == "FastGelu" for node in result.model.proto.graph.node) == count
+    assert not any("mlp" in node.name for node in result.model.graph.of_op("Tanh"))
+    assert compare(exported(f"{name}/onnx"), result.model, steps=2).passed
