@@ -142,12 +142,21 @@ def entered_state(graph: Graph, cache: Cache, pair: Pair) -> Cache | None:
         return None
     operators = ", ".join(f"{node.op} {node.name}" for node, _ in states)
     words = f"{states[0][1].update} {operators}, with other operators before or after"
-    batches = {_axes(node, state).batch for node, state in states}
-    same_rank = cache.shape is not None and all(
-        (past := node.inputs[state.past]) is not None and past.rank == len(cache.shape) for node, state in states
-    )
-    axes = Axes(batch=batches.pop()) if len(batches) == 1 and same_rank else Axes()
+    batches = {_batch_before(graph, pair.past, node.source(state.past), _axes(node, state)) for node, state in states}
+    axes = Axes(batch=batches.pop()) if len(batches) == 1 else Axes()
     return replace(cache, kind=states[0][1].kind, role=states[0][1].role, axes=axes, evidence=(words,))
+
+
+def _batch_before(graph: Graph, past: Value, state: Value, axes: Axes) -> int | None:
+    """Return the axis of ``past`` that is the batch axis of ``state``, computed from it; ``None`` if unknown."""
+    batch, value = axes.batch, state
+    while value != past:
+        node = graph.producer(value)
+        order = node.attributes.get("order", ()) if node.op == "Transpose" else range(value.rank or 0)
+        if batch is None or batch >= len(order) or node.source().rank != value.rank:
+            return None
+        batch, value = order[batch], node.source()
+    return batch
 
 
 def shifted_in(graph: Graph, past: Value, *, in_loops: bool = True) -> Node | None:
