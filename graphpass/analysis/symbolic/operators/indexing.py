@@ -71,7 +71,7 @@ def _pad(element: Element) -> Steps:
     pads = yield from element.integers(1)
     before = pads[: len(sizes)]
     # ONNX has one input for both ends, and one for axes after the value.
-    port = 3 if len(pads) == len(sizes) else 2
+    port = 2 if hasattr(element.node.native, "domain") else 3
     if port == 2 and element.node.input(3) is not None:
         raise UnknownError("it has an input for axes")
     inside = ex.TRUE
