@@ -17,13 +17,13 @@ from graphpass.testing import parse_model
 Array = numpy.ndarray[Any, Any]
 
 
-def evaluated(text: str, dialect: Dialect = "onnx", **inputs: Any) -> tuple[Array, Array]:
+def evaluated(text: str, dialect: Dialect = "onnx", opset: int = 21, **inputs: Any) -> tuple[Array, Array]:
     """Return output ``y`` by symbolic rules and by a runtime.
 
     Raises:
         LookupError: An element is opaque; the message is the reason.
     """
-    model = parse_model(f"{text}\nResult(%y) {{name=y}}", dialect)
+    model = parse_model(f"{text}\nResult(%y) {{name=y}}", dialect, opset=opset)
     arrays = {name: numpy.asarray(array) for name, array in inputs.items()}
     computed: Array
     if dialect == "onnx":
@@ -48,3 +48,23 @@ def _element(array: Array, at: tuple[int, ...]) -> Any:
     """Return an element; a number found nowhere else for indices that a choice excludes."""
     is_inside = all(0 <= place < size for place, size in zip(at, array.shape, strict=True))
     return array[at].item() if is_inside else 12345
+
+
+def computed_shape(text: str, **inputs: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the shape of output ``y`` by symbolic rules and by ONNX Runtime.
+
+    Raises:
+        LookupError: The rules leave a size open.
+    """
+    model = parse_model(f"{text}\nResult(%y) {{name=y}}")
+    arrays = {name: numpy.asarray(array) for name, array in inputs.items()}
+    shape = model.analysis(find_elements).shape(model.graph.writes["y"].source())
+    lengths = {
+        ex.length(f"dimension {name}"): size
+        for port in model.inputs
+        for name, size in zip(port.shape or (), arrays[port.name].shape, strict=True)
+    }
+    if any(part.op == "length" and part not in lengths for part in ex.walk(*shape)):
+        raise LookupError("a size is open")
+    found = tuple(int(value_at(size, lengths, lambda part, at: _element(arrays[part.args[0]], at))) for size in shape)
+    return found, OnnxRuntimeRequest(model, True).infer(arrays)["y"].shape  # type: ignore[arg-type]

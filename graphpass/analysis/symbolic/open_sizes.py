@@ -57,13 +57,13 @@ def _broadcast(elements: Elements, node: Node, axis: int) -> Expr | None:
 
 
 def _pad(elements: Elements, node: Node, axis: int) -> Expr | None:
-    size, rank = elements.shape(node.source())[axis], node.outputs[0].rank or 0
-    counts = elements.shape(node.source(1))[0]
-    if counts.as_number == rank:
-        before, after = (elements.of(node.source(port), (number(axis),)) for port in (1, 2))
-    else:
-        before, after = (elements.of(node.source(1), (number(axis + start),)) for start in (0, rank))
-    return add(size, before, after)
+    # ONNX has one input for both ends, and one for axes after the value.
+    is_onnx = hasattr(node.native, "domain")
+    if is_onnx and node.input(3) is not None:
+        return None
+    ends = ((1, axis), (1, axis + (node.outputs[0].rank or 0))) if is_onnx else ((1, axis), (2, axis))
+    pads = [elements.of(node.source(port), (number(place),)) for port, place in ends]
+    return add(elements.shape(node.source())[axis], *pads)
 
 
 def _range(elements: Elements, node: Node, _: int) -> Expr | None:
