@@ -146,8 +146,7 @@ def _type_of(annotation: object) -> OptionType:
 def _or_none(inner: OptionType) -> OptionType:
     def read(value: OptionValue) -> object:
         # Quotes distinguish the string "none" from the absent value. All strings in TOML have quotes, so quotes count
-        # only if
-        # the option accepts strings.
+        # only if the option accepts strings.
         bare = value.kind == "word" or (value.kind == "string" and not inner.quoted)
         return None if bare and value.text == _NONE else inner.read(value)
 
