@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from math import isclose
 from typing import Literal, TypeAlias
@@ -35,6 +36,7 @@ def compare_masks(reference: AttentionMask, candidate: AttentionMask, *, padded:
     for name, mask in (("reference", reference), ("candidate", candidate)):
         if mask.misses:
             return Open(f"the {name}'s mask: {mask.misses[0]}")
+    reference, candidate = _of_equal_batch(reference, candidate), _of_equal_batch(candidate, reference)
     left, right = reference.scope, candidate.scope
     own = {right.row: left.row, right.head: left.head, right.query: left.query, right.key: left.key}
     if (right.query.args[1], right.key.args[1]) != (left.query.args[1], left.key.args[1]):
@@ -52,6 +54,17 @@ def compare_masks(reference: AttentionMask, candidate: AttentionMask, *, padded:
         return _unlike(left, result, needs_padding=True)
     # Row lengths and positions describe padding only for rows that are padded at one end.
     return Equal("unpadded") if plain is None else Open(plain)
+
+
+def _of_equal_batch(mask: AttentionMask, other: AttentionMask) -> AttentionMask:
+    """Return ``mask`` for the batch that ``other`` is fixed at."""
+    row, fixed = mask.scope.row, other.scope.row
+    batch = fixed.args[1]
+    if row.args[1] is batch or batch.op != "number":
+        return mask
+    given = {row: ex.ZERO if batch is ex.ONE else fixed, BATCH: batch}
+    visible, bias = (ex.substitute(expr, given) for expr in (mask.visible, mask.bias))
+    return replace(mask, scope=replace(mask.scope, row=fixed), visible=visible, bias=bias)
 
 
 def unlike_visible(left: Expr, right: Expr, key: Expr) -> Example | Literal["never", "unknown"]:
@@ -131,7 +144,7 @@ def _are_alike(left: _Line, right: _Line) -> bool:
 
 
 def _unlike(scope: Scope, example: Example, *, needs_padding: bool) -> Unlike:
-    values = {BATCH: 1, PAST: 0, LENGTH: 1} | dict(example.values)
+    values = {BATCH: scope.row.args[1].as_number or 1, PAST: 0, LENGTH: 1} | dict(example.values)
     step = SampledStep(values[BATCH], values[PAST], values[LENGTH])
     query = values.get(scope.query, 0) + step.past
     words = f"the query at position {query} attends to the key at {values.get(scope.key, 0)} in one model alone"

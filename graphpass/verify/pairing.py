@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.verify.comparison import Comparison
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from graphpass.ir.model import Model
 
@@ -42,7 +43,7 @@ def with_names(proven: Comparison, reference: Model, candidate: Model) -> Compar
 def crossed_caches(model: Model) -> tuple[tuple[str, str], ...]:
     """Return pairs of past input and present output by dataflow whose names do not match.
 
-    Names match if their numbers and last words are equal. Numbers are compared only within a group of names that are
+    Names match if their numbers and roles are equal. Numbers are compared only within a group of names that are
     equal except for numbers, and only if pasts and presents of the group have the same numbers in some order.
     """
     inventory = model.analysis(analyze_caches)
@@ -62,16 +63,17 @@ def crossed_caches(model: Model) -> tuple[tuple[str, str], ...]:
     return tuple(pair for pair in pairs if pair in exchanged)
 
 
-def _of_other_roles(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return pairs whose last words differ, while another present matches the past."""
-    pairs = list(pairs)
-    written = {(_numbers(write), _last_word(write)) for _, write in pairs}
+def _of_other_roles(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return pairs with other numbers or roles, while another present matches the past.
+
+    Numbers are compared only if pasts and presents have the same numbers and roles in some order.
+    """
+    keys = [(_key(read), _key(write)) for read, write in pairs]
+    reads, writes = Counter(read for read, _ in keys), Counter(write for _, write in keys)
     return [
-        (read, write)
-        for read, write in pairs
-        if _numbers(read) == _numbers(write)
-        and _last_word(read) != _last_word(write)
-        and (_numbers(read), _last_word(read)) in written
+        pair
+        for pair, (past, present) in zip(pairs, keys, strict=True)
+        if past != present and (reads == writes or (past[0] == present[0] and past in writes))
     ]
 
 
@@ -83,6 +85,8 @@ def _numbers(name: str) -> tuple[int, ...]:
     return tuple(map(int, re.findall(r"\d+", name)))
 
 
-def _last_word(name: str) -> str:
-    words = re.findall(r"[a-z]+", name.lower())
-    return words[-1] if words else ""
+def _key(name: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Return the numbers of a name, and its role: later words, or the last."""
+    before, *after = re.split(r"\d+", name.lower(), maxsplit=1)
+    words = re.findall(r"[a-z]+", "".join(after)) or re.findall(r"[a-z]+", before)[-1:]
+    return _numbers(name), tuple(words)

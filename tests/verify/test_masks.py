@@ -6,7 +6,7 @@ import numpy
 import openvino
 import pytest
 from openvino import opset13 as ops
-from support.loaded import converted, exported, openvino_model
+from support.loaded import converted, exported, openvino_model, reshaped
 
 from graphpass.analysis.caches.masks import find_masks
 from graphpass.ir.bodies import inlined
@@ -31,6 +31,15 @@ def test_results_are_equal_for_any_input(model, target):
 def test_windows_by_positions_are_equal_without_padding(model):
     reference = exported(f"{model}/onnx")
     assert set(verdicts(reference, converted(reference).model)) <= {Equal("any"), Equal("unpadded")}
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_masks_of_a_fixed_batch_are_equal_at_this_batch(batch):
+    model = exported("llama/ov-stateful")
+    fixed = reshaped(model, batch)
+    assert set(verdicts(model, fixed)) == set(verdicts(fixed, model)) == {Equal("any")}
+    wrong = reshaped(hidden_if(lambda mask: ops.greater(size(mask, 1), number(5000))), batch)
+    assert any(isinstance(verdict, Unlike) for verdict in verdicts(model, wrong))
 
 
 def number(value):

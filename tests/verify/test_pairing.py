@@ -28,7 +28,8 @@ def names(layer, role):
 
 
 @pytest.mark.parametrize(
-    ("first", "second"), [((0, "key"), (1, "key")), ((0, "value"), (1, "value")), ((1, "key"), (1, "value"))]
+    ("first", "second"),
+    [((0, "key"), (1, "key")), ((0, "value"), (1, "value")), ((1, "key"), (1, "value")), ((0, "key"), (1, "value"))],
 )
 def test_exchanged_names_are_found(first, second):
     model = exported("llama/onnx")

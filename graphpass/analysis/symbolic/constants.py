@@ -83,7 +83,7 @@ def constant_element(graph: Graph, value: Value, index: tuple[Expr, ...]) -> Exp
         index: Index along each axis; ignored for a constant of one element.
 
     Returns:
-        The element; ``None`` if the constant cannot be read, or has another rank.
+        The element; ``None`` if the constant cannot be read, has another rank, or ends before the index.
     """
     constant = read_numbers(graph, value)
     if constant is None or not constant.size:
@@ -94,7 +94,9 @@ def constant_element(graph: Graph, value: Value, index: tuple[Expr, ...]) -> Exp
         return None
     places = [expr.as_number for expr in index]
     if None not in places:
-        return _number(constant[tuple(int(place or 0) for place in places)])
+        at = tuple(int(place or 0) for place in places)
+        inside = all(0 <= place < size for place, size in zip(at, constant.shape, strict=True))
+        return _number(constant[at]) if inside else None
     squeezed = tuple(expr for expr, size in zip(index, constant.shape, strict=True) if size != 1)
     flat = constant.reshape([size for size in constant.shape if size != 1])
     if (flat == flat.flat[0]).all():

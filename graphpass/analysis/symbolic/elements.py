@@ -49,6 +49,10 @@ _MOST_INTEGERS = 16
 _DEEPEST = 16
 
 
+#: Reason of elements of operators whose operands have another rank or size than their definition requires.
+_MALFORMED = "its operands contradict its definition"
+
+
 class UnknownError(Exception):
     """The reason why an operator's element is unknown."""
 
@@ -253,7 +257,7 @@ class Elements:
         self._depth += 1
         try:
             size = rule(self, node, axis)
-        except UnknownError:
+        except (IndexError, UnknownError, ValueError):
             return None
         finally:
             self._depth -= 1
@@ -301,6 +305,8 @@ class Elements:
                 answer = stop.value
             except UnknownError as error:
                 answer = self._opaque(value_, index_, self.graph.producer(value_), str(error))
+            except (IndexError, ValueError):
+                answer = self._opaque(value_, index_, self.graph.producer(value_), _MALFORMED)
             running.pop()
             self._known[value_, index_] = answer
         return answer
@@ -378,11 +384,16 @@ def chosen(content: Index, index: Index) -> Expr:
     Args:
         content: Elements of the tensor, at least one.
         index: Empty for a scalar; the index along the axis of a vector.
+
+    Raises:
+        UnknownError: The index is outside the vector.
     """
     if not index or len(set(content)) == 1:
         return content[0]
     place = index[0].as_number
     if isinstance(place, int):
+        if not 0 <= place < len(content):
+            raise UnknownError(f"index {place} is outside its {len(content)} elements")
         return content[place]
     step = subtract(content[1], content[0])
     if all(content[position] is add(content[0], multiply(number(position), step)) for position in range(len(content))):

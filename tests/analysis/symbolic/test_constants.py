@@ -27,6 +27,12 @@ def element(array: numpy.ndarray) -> ex.Expr:
     return found
 
 
+@pytest.mark.parametrize(("place", "number"), [(-1, None), (0, 1), (2, 9), (3, None)])
+def test_elements_outside_a_constant_are_unknown(place, number):
+    found = constant_element(*constant(numpy.array([1, 4, 9])), (ex.number(place),))
+    assert (None if found is None else found.as_number) == number
+
+
 @pytest.mark.parametrize(
     ("vector", "reads"),
     [

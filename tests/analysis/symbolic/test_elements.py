@@ -4,7 +4,7 @@ import pytest
 
 from graphpass.analysis.caches.masks import find_elements
 from graphpass.analysis.symbolic import expressions as ex
-from graphpass.analysis.symbolic.elements import Elements, aligned, chosen
+from graphpass.analysis.symbolic.elements import Elements, UnknownError, aligned, chosen
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, number
 from graphpass.testing import parse_model
 
@@ -51,6 +51,12 @@ def test_axes_of_size_1_are_read_at_0(place, size, read):
 )
 def test_elements_of_a_vector_are_a_sequence_if_they_can(content, index, element):
     assert chosen(content, index) is element
+
+
+@pytest.mark.parametrize("place", [-1, 3])
+def test_indices_outside_a_vector_are_unknown(place):
+    with pytest.raises(UnknownError, match=f"index {place} is outside its 3 elements"):
+        chosen((number(1), number(4), number(9)), (number(place),))
 
 
 def test_elements_of_another_vector_are_choices():
