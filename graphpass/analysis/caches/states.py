@@ -148,7 +148,7 @@ def entered_state(graph: Graph, cache: Cache, pair: Pair) -> Cache | None:
 
 
 def _batch_before(graph: Graph, past: Value, state: Value, axes: Axes) -> int | None:
-    """Return the axis of ``past`` that is the batch axis of ``state``, computed from it; ``None`` if unknown."""
+    """Return the axis of ``past`` that becomes the batch axis of ``state``; ``None`` if unknown."""
     batch, value = axes.batch, state
     while value != past:
         node = graph.producer(value)

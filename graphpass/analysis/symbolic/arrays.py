@@ -17,9 +17,9 @@ from graphpass.analysis.symbolic.constants import Table
 from graphpass.analysis.symbolic.elements import Element, Index, Request, UnknownError
 from graphpass.analysis.symbolic.evaluate import arrays_at
 from graphpass.analysis.symbolic.expressions import Expr, Sort, index, number, read
+from graphpass.analysis.symbolic.node_sizes import NodeSizes
 from graphpass.analysis.symbolic.nodes import Identity
 from graphpass.analysis.symbolic.rounding import Array, typed
-from graphpass.analysis.symbolic.sizes import NodeSizes
 from graphpass.analysis.symbolic.table import TABLE
 from graphpass.ir.graph import Graph, Node, Value
 
