@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import onnx
 
-from graphpass.analysis.symbolic.folding import fold_scalar, reduced_axes
+from graphpass.analysis.symbolic.folding import fold_scalar
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.onnx.tensors import graphs
 from graphpass.dialects.onnx.walk import ONNX_DOMAINS
@@ -160,16 +160,16 @@ def keep_reduced_axes(model: Model) -> None:
     """
     rewriter = model.rewriter()
     for node in rewriter.graph.of_op(*REDUCTIONS):
-        if _is_by_channel(rewriter.graph, node):
+        if _is_by_channel(node):
             write = rewriter.under(node.name)
             kept = write.op(node.op, *node.inputs, keep=True, label="kept")
             rewriter.replace(node.outputs[0], write.op("Squeeze", kept, axes=[2]))
     rewriter.finish()
 
 
-def _is_by_channel(graph: Graph, node: Node) -> bool:
+def _is_by_channel(node: Node) -> bool:
     ranks = (node.source().rank, node.outputs[0].rank)
-    return ranks == (3, 2) and node.outputs[0].element_type in REALS and reduced_axes(graph, node) in {(2,), (-1,)}
+    return ranks == (3, 2) and node.outputs[0].element_type in REALS and node.attributes.get("axes") == (2,)
 
 
 def keep_order_of_ties(model: OpenVINOModel) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from graphpass.analysis.pattern import Match, look_through, op, var
 from graphpass.analysis.rules import RewriteRule, rewrite
-from graphpass.analysis.symbolic.folding import fold_scalar, reduced_axes
+from graphpass.analysis.symbolic.folding import fold_scalar
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.onnx.walk import opset_of
 from graphpass.engine.conditions import OPSET_13
@@ -110,7 +110,7 @@ def _source(graph: Graph, match: Match) -> Value | None:
     """Return the input of the fused norm; ``None`` if it cannot express ``match``."""
     x, weight, result = match["x"], match["weight"], match.node.outputs[0]
     last = (x.rank or 0) - 1
-    if x.rank is None or reduced_axes(graph, match.nodes["mean"]) not in {(-1,), (last,)}:
+    if x.rank is None or match.nodes["mean"].attributes.get("axes") != (last,):
         return None
     epsilon = fold_scalar(graph, match["epsilon"])
     is_vector = weight.rank == 1 and fixed_size(weight, 0) == fixed_size(x, -1) and fixed_size(weight, 0) is not None

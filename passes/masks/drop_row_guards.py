@@ -8,7 +8,7 @@ from typing import ClassVar
 from graphpass.analysis.attention.find import find_attention
 from graphpass.analysis.attention.types import OPERATORS, Attention
 from graphpass.analysis.pattern import Match, look_through, op, var
-from graphpass.analysis.symbolic.folding import fold_scalar, reduced_axes
+from graphpass.analysis.symbolic.folding import fold_scalar
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.model import Model
@@ -63,7 +63,7 @@ class DropRowGuards(Pass[Model]):
 def _is_for_none(graph: Graph, match: Match) -> bool:
     """Return whether zeros replace rows whose mask is false for all keys."""
     count = match.nodes["sum"]
-    along_keys = reduced_axes(graph, count) in {(-1,), ((count.source().rank or 0) - 1,)}
+    along_keys = count.attributes.get("axes") == ((count.source().rank or 0) - 1,)
     return along_keys and fold_scalar(graph, match["least"]) == 1 and fold_scalar(graph, match["otherwise"]) == 0
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from graphpass.analysis.pattern import Match, look_through, op, var
-from graphpass.analysis.symbolic.folding import reduced_axes
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.operators import CASTS, RESHAPES, SHAPE_READERS
 from graphpass.ir.values import fixed_size
@@ -75,7 +74,7 @@ def sink_gate(graph: Graph, softmax: Node, result: Value) -> SinkGate | None:
     is_negative = "negative" in match.values
     sink = match["negative" if is_negative else "sink"]
     factors = [value for value in match.node.sources if value != match["result"]]
-    if any(reduced_axes(graph, node) not in {(-1,), (_RANK - 1,)} for node in sums):
+    if any(node.attributes.get("axes") != (_RANK - 1,) for node in sums):
         return None
     if not _are_aligned(scores, match["result"], *factors) or not _is_one_a_head(sink, match["difference"]):
         return None

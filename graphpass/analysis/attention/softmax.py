@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from graphpass.analysis.pattern import Match, op, var
-from graphpass.analysis.symbolic.folding import fold, fold_cuts, reduced_axes
+from graphpass.analysis.symbolic.folding import fold, fold_cuts
 from graphpass.ir.graph import Graph, Node, Use, Value
 from graphpass.ir.miss import MissError
 from graphpass.ir.operators import ARITHMETIC, EXTREMA, KEEPS_ORDER, QUANTIZERS, SLICES, SPLITS
@@ -199,7 +199,7 @@ def subtracts_row_maximum(graph: Graph, node: Node) -> bool:
     match = _ROW_MAXIMUM.match(graph, node)
     if not isinstance(match, Match) or node.source(0).rank != node.source(1).rank:
         return False
-    return _is_last(node, reduced_axes(graph, match.nodes["maximum"]) or ())
+    return _is_last(node, match.nodes["maximum"].attributes.get("axes", ()))
 
 
 _ROW_MAXIMUM = op.Subtract(var("scores"), op.ReduceMax(var("scores"), ..., name="maximum"))

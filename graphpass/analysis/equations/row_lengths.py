@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from graphpass.analysis.pattern import Match, look_through, op, var
 from graphpass.analysis.symbolic.expressions import ONE, add
-from graphpass.analysis.symbolic.folding import reduced_axes
 from graphpass.analysis.symbolic.sizes import Sizes
 from graphpass.ir.graph import Graph, Value
 from graphpass.ir.operators import CASTS, KEEPS_ORDER, LAYOUT
@@ -31,7 +30,7 @@ def summed_mask(graph: Graph, lengths: Value | None) -> Value | None:
         return None
     total = match.nodes["sum"]
     mask = graph.look_through(total.source(), CASTS)
-    return mask if mask.rank == 2 and reduced_axes(graph, total) in {(1,), (-1,)} else None
+    return mask if mask.rank == 2 and total.attributes.get("axes") == (1,) else None
 
 
 def only_summed_mask(graph: Graph) -> Value | None:

@@ -120,18 +120,6 @@ def starts_at_first(graph: Graph, node: Node) -> bool:
     return bool(cuts) and all(cut.starts_at_first for cut in cuts)
 
 
-def reduced_axes(graph: Graph, node: Node) -> tuple[int, ...] | None:
-    """Return the axes of a reduction or norm; ``None`` if they are computed.
-
-    Args:
-        graph: Graph of ``node``.
-        node: The operator, with axes in attribute ``axes`` or input 1; they may be negative.
-    """
-    stated = node.attributes.get("axes")
-    folded = fold(graph, node.input(1)) if stated is None else None
-    return stated if folded is None else tuple(int(axis) for axis in folded.reshape(-1))
-
-
 #: Most elements of a tensor that is read or computed; scales, shapes and indices are small.
 LIMIT = 4096
 

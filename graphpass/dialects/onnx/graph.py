@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import ChainMap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -20,7 +20,7 @@ from graphpass.dialects.onnx.tensors import element_type, embedded, mapped, shap
 from graphpass.dialects.onnx.walk import ONNX_DOMAINS, bodies, captured, in_order, inferred, opset_of
 from graphpass.errors import ReadError
 from graphpass.ir.graph import Graph, Node, Value, positive_axis
-from graphpass.ir.operators import SCATTERS, STATE_OPERATORS
+from graphpass.ir.operators import REDUCTIONS, SCATTERS, STATE_OPERATORS
 from graphpass.progress import counting
 
 _DEFAULT_AXIS = {
@@ -125,8 +125,9 @@ class _Builder:
                 tuple(by_name["perm"].ints) if "perm" in by_name else tuple(reversed(range(rank or 0)))
             )
         axes = by_name["axes"].ints if "axes" in by_name else self.axes_input(op, inputs)
-        if len(inputs) == 1 and "noop_with_empty_axes" in by_name and by_name["noop_with_empty_axes"].i:
-            axes = ()
+        if op in REDUCTIONS:
+            rank = inputs[0].rank if inputs and inputs[0] is not None else None
+            axes = _reduced_axes(by_name, inputs, axes, rank)
         if axes is not None:
             translated["axes"] = tuple(positive_axis(int(axis), rank) for axis in axes)
         if op == "Reshape" and "allowzero" in by_name:
@@ -175,6 +176,20 @@ class _Builder:
             return None
         constant = _read_constant(self.nodes[value.node], self.model_file)
         return None if constant is None else [int(axis) for axis in constant.reshape(-1)]
+
+
+def _reduced_axes(
+    attributes: Mapping[str, onnx.AttributeProto],
+    inputs: tuple[Value | None, ...],
+    stated: Sequence[int] | None,
+    rank: int | None,
+) -> Sequence[int] | None:
+    """Return the axes of a reduction; ``None`` if they are computed, or all of an unknown number."""
+    if stated or (stated is None and any(value is not None for value in inputs[1:])):
+        return stated
+    if "noop_with_empty_axes" in attributes and attributes["noop_with_empty_axes"].i:
+        return ()
+    return None if rank is None else range(rank)
 
 
 def _of_fused_product(attributes: Mapping[str, onnx.AttributeProto]) -> dict[str, Any]:

@@ -42,7 +42,7 @@ _NATIVE_NAMES = {neutral: native for native, neutral in NEUTRAL_NAMES.items()}
 AXES_INPUTS = dict.fromkeys(REDUCTIONS, 18) | {"CumSum": 11, "ReduceSum": 13, "Squeeze": 13, "Unsqueeze": 13}
 
 #: Operators whose axes are an attribute in early opsets and this input in later ones.
-AXES_PORTS = {"Slice": 3, "Squeeze": 1, "Unsqueeze": 1}
+AXES_PORTS = dict.fromkeys(REDUCTIONS, 1) | {"Slice": 3, "Squeeze": 1, "Unsqueeze": 1}
 
 #: Omitted outputs: inference kernels do not compute mean and deviation.
 LEFT_OUT = {"SkipLayerNormalization": (1, 2), "SkipSimplifiedLayerNormalization": (1, 2)}

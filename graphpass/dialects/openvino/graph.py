@@ -12,6 +12,7 @@ import numpy
 from graphpass.dialects.openvino.ports import port_name, shape_of
 from graphpass.dialects.openvino.spelling import spelled
 from graphpass.ir.graph import Graph, Node, Value, positive_axis
+from graphpass.ir.operators import REDUCTIONS
 from graphpass.progress import counting
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ _AXIS_INPUTS = {
     "Squeeze": (1, "axes", False),
     "Slice": (4, "axes", False),
     "Roll": (2, "axes", False),
+    **dict.fromkeys(REDUCTIONS, (1, "axes", False)),
 }
 
 _PLAIN_ATTRIBUTES = {

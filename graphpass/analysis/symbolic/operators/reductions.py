@@ -9,7 +9,6 @@ from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import Element, Index, Request, Rule, Steps, UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
 from graphpass.analysis.symbolic.places import broadcast_index
-from graphpass.dialects.attributes import native_attributes
 
 #: Largest size of an axis whose reduction is expanded into terms.
 _MOST_TERMS = 64
@@ -39,13 +38,13 @@ def reduced_axes(element: Element) -> Generator[Request, Expr, list[int]]:
         Requests for the axes if they are an input.
 
     Raises:
-        UnknownError: The axes are empty or unknown.
+        UnknownError: The axes are computed, and unknown or empty.
     """
     rank, node = len(element.shape(0)), element.node
-    has_axes = "axes" in node.attributes or node.input(1) is not None
-    axes = (yield from element.axes()) if has_axes else range(rank)
-    if not axes and "noop_with_empty_axes" not in native_attributes(node) and hasattr(node.native, "domain"):
-        raise UnknownError("its axes are empty, which means all of them in ONNX")
+    is_stated = "axes" in node.attributes
+    axes = (yield from element.axes()) if is_stated or node.input(1) is not None else range(rank)
+    if not axes and not is_stated:
+        raise UnknownError("it computes that it has no axes, which means all of them in ONNX")
     return sorted({axis % rank for axis in axes})
 
 
