@@ -24,7 +24,7 @@ def reduce(
     seconds: float = 60,
     watch: Watch | None = None,
 ) -> Reduction:
-    """Shrink a model and a pipeline to the smallest that still fail.
+    """Shrink a model and a pipeline to the smallest case that still fails.
 
     Weights are replaced by noise. Passes, outputs, ranges of operators, layers and single operators are removed, and
     sizes are reduced, as long as the pipeline still fails.
@@ -43,7 +43,7 @@ def reduce(
     Raises:
         ReadError: The model cannot be read.
         UsageError: GP275, the pipeline does not fail in this way; GP216, there is no error of this id.
-        UnsupportedError: GP388, the text form cannot hold the model.
+        UnsupportedError: GP388, the text form does not support the model.
 
     Examples:
         >>> import graphpass

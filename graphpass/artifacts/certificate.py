@@ -78,7 +78,7 @@ def check_certificate(result: Path, reference: Model | None = None) -> dict[str,
 
     Raises:
         UsageError: GP269, there is no certificate, as after ``--no-verify``.
-        ReadError: GP101, there is no such result; GP118, it cannot be read, or is not as the schema of manifests says.
+        ReadError: GP101, the result does not exist; GP118, it cannot be read, or violates the schema of manifests.
         VerificationError: GP604, a file is missing, added or changed; the manifest was edited; or the
             result was proven against another model than ``reference``.
     """

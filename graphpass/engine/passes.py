@@ -86,7 +86,7 @@ class Pass(ABC, Generic[ModelT]):
         name: Name in pipelines, in kebab-case.
         dialect: The required dialect; ``None`` for both.
         requires: Conditions before the run.
-        only_for: Conditions of the models that it is for; the manager skips others.
+        only_for: Conditions on the models to which the pass applies; the manager skips other models.
         ensures: Conditions after the run, unless the pass was skipped.
 
     Examples:

@@ -37,7 +37,7 @@ class View:
             - ``agrees``: the program classifies all caches correctly.
             - ``misreads``: it classifies a cache wrongly, misses one, or refuses the model.
             - ``cannot tell``: its rule requires another form of model, or the kind of a cache is unknown.
-            - ``not applicable``: it is not for such models.
+            - ``not applicable``: the program does not support models of this form.
         reasons: One sentence each, with the program as implied subject; includes remarks of a view that agrees.
         caches: In the inventory's order; empty if the rule was not applied.
     """

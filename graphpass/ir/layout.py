@@ -108,7 +108,7 @@ class KVLayout:
         """Check that order, packing and transposition are consistent.
 
         Raises:
-            UsageError: GP213, they are not.
+            UsageError: GP213, the three are inconsistent.
         """
         has_pair, is_packed = "pair" in self.order, self.packing != "separate"
         for problem, holds in {

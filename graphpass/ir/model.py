@@ -84,7 +84,7 @@ class Model(ABC):
         """Check that the native graph is well formed.
 
         Raises:
-            UnsupportedError: GP310, it is not; the message has the checker's error.
+            UnsupportedError: GP310, the graph is invalid; the message has the checker's error.
         """
 
     @abstractmethod

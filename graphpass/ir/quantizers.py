@@ -19,8 +19,8 @@ def rounds_activations(graph: Graph) -> bool:
 def quantized_ports(graph: Graph) -> Iterator[tuple[Node, tuple[Use, ...]]]:
     """Yield each QuantizeLinear of an input, and each DequantizeLinear of an output.
 
-    Operators in between may move or slice elements. Each node comes with the uses on its way to the port: for a
-    QuantizeLinear its read, for a DequantizeLinear the uses that lead to an output.
+    Operators in between may move or slice elements. Each node is yielded with uses between it and the port: for a
+    QuantizeLinear its own input, for a DequantizeLinear the uses that lead to an output.
     """
     for node in graph.of_op("QuantizeLinear"):
         if graph.producer(graph.look_through(node.source(), _KEPT)).op in SOURCES:

@@ -141,7 +141,7 @@ class Rewriter(ABC):
         """Create a constant.
 
         Args:
-            values: A number, which gives a scalar, a sequence of numbers, or an array.
+            values: A number (creates a scalar), a sequence of numbers, or an array.
             element_type: OpenVINO's short name; ``""`` for the type of an array.
             name: Name of the node.
 
@@ -401,7 +401,7 @@ class Writer:
         """Create a constant.
 
         Args:
-            values: An integer, which gives a scalar, a sequence of integers, or an array.
+            values: An integer (creates a scalar), a sequence of integers, or an array.
             label: Last part of the node's name.
             element_type: OpenVINO's short name; by default the array's type, or i64 for integers.
 

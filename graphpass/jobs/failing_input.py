@@ -1,4 +1,4 @@
-"""Report that the input of a conversion fails, not the failure that follows from it."""
+"""Report an invalid input of a conversion instead of the failure that it causes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _EFFECTS = frozenset({"GP312", "GP321", "GP322"})
 
 @contextlib.contextmanager
 def name_failing_input(inputs: Iterable[Model]) -> Iterator[None]:
-    """Replace a failure inside the ``with`` block by that of an input.
+    """Replace a failure inside the ``with`` block by the error of an invalid input.
 
     Args:
         inputs: The models that are converted; those in OpenVINO IR are not tried.

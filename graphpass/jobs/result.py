@@ -98,9 +98,9 @@ class Result:
 
     @contextlib.contextmanager
     def staged(self, graphs: Sequence[str]) -> Iterator[Path]:
-        """Check that the result can be written.
+        """Open a folder for the result, after checks that the result can be written.
 
-        At the end of the context, files of an earlier result that the new one does not have are removed.
+        At the end of the context, its files replace those of an earlier result; other files of that result are removed.
 
         Args:
             graphs: Names of the model files to write.

@@ -40,8 +40,9 @@ def open_session(
         device: The OpenVINO device. ONNX Runtime runs on ``"CPU"``, and on ``"WEBGPU"`` with ``graphpass[webgpu]``.
         backend: ``"auto"`` selects ONNX Runtime for ONNX and OpenVINO for IR. ``"openvino"`` also runs ONNX models,
             through OpenVINO's frontend.
-        exact: Compute and store caches in f32, as far as the device has options for it. Otherwise the device's
-            defaults apply, with results that depend on the machine (bf16 arithmetic, u8 caches, 8-bit activations).
+        exact: Whether to compute and store caches in f32, as far as the device has options for it. Otherwise the
+            device's defaults apply, with results that depend on the machine (bf16 arithmetic, u8 caches, 8-bit
+            activations).
         properties: OpenVINO's properties by name, such as ``KV_CACHE_PRECISION``, ``PERFORMANCE_HINT`` or
             ``CACHE_DIR``; they override those of ``exact``.
         state: A file from `DecodeSession.save`; the session continues from it.

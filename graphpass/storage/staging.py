@@ -30,7 +30,7 @@ def staging(destination: Path, replaced: Collection[str] = ()) -> Iterator[Path]
     =====================================  ==========================================================
     missing                                appears at once, with all files
     existing                               all files change at once (`graphpass.storage.switching`)
-    existing, file system without links    files change one by one; the graph may be missing meanwhile
+    existing, file system without links    files change one at a time; the graph may be missing meanwhile
     =====================================  ==========================================================
 
     Thus a killed writer leaves either old or new files, and never a graph with weights of another result. If the
@@ -219,7 +219,7 @@ _COMPLETE, _REPLACED = "arriving", "replaced"
 
 
 def _replace(staged: Path, scratch: Path, destination: Path, names: list[Path]) -> None:
-    """Move staged files into a folder one by one; on failure the folder is unchanged.
+    """Move staged files into a folder one at a time; failures do not change it.
 
     Old graphs are moved away first, and new graphs are moved in last. So a graph is never beside weights of another
     result, but may be missing during the change.

@@ -202,8 +202,8 @@ def update(file: Path) -> None:
     """Replace the expected graphs in a file of cases by the pipelines' results.
 
     Raises:
-        UsageError: GP270, it has no case.
-        GraphpassError: A pipeline failed that is not to.
+        UsageError: GP270, the file has no case.
+        GraphpassError: A pipeline failed that is expected to succeed.
     """
     head, *parts = _CASE.split(file.read_text("utf-8"))
     if not parts:

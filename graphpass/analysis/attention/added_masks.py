@@ -1,4 +1,4 @@
-"""Numbers added to scores that exclude keys."""
+"""Masks that exclude keys by a number added to the scores."""
 
 from __future__ import annotations
 

@@ -287,7 +287,7 @@ def _aligned(source: Value, labels: Labels) -> Labels | None:
 
 
 def _beside_copies(source: Value, result: Value, labels: Labels | None) -> Labels | None:
-    """Return labels with heads moved from copies of a single head to that head."""
+    """Return labels with ``heads`` moved from a head's copies to the head's own axis."""
     before, after = source.shape, result.shape
     if labels is None or before is None or after is None or len(before) != len(after) or "heads" not in labels:
         return labels

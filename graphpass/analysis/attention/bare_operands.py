@@ -55,7 +55,7 @@ def bare_operands(
         graph: The graph.
         product: The product of query and key.
         weighing: The product of probabilities and value.
-        loosely: Accept merged batch and heads axes with an unknown number of heads.
+        loosely: Whether to accept merged batch and heads axes with an unknown number of heads.
 
     Raises:
         MissError: An operand has another rank, or its merged axes are unknown.

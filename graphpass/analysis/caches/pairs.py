@@ -83,7 +83,7 @@ def _variables(graph: Graph) -> tuple[Pair, ...]:
 
 
 def history_of(graph: Graph, pair: Pair) -> Node | None:
-    """Return the variable of which ``pair`` stores earlier states, as written by `insert-snapshot`.
+    """Return the variable whose earlier states ``pair`` stores, as written by `insert-snapshot`.
 
     Args:
         graph: The graph.

@@ -38,7 +38,7 @@ class HalfRules:
 
     Attributes:
         inputs: Returns the ports of a node's inputs that have 16 bits if it computes in that type.
-        outputs: Returns the ports of its outputs that have 16 bits then.
+        outputs: Returns the ports of its outputs that then have 16 bits.
         caches: Names of inputs that become 16 bits.
         kept: Names of outputs of caches that stay f32.
         largest: Largest finite number of the type of 16 bits.

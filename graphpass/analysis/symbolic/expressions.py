@@ -135,7 +135,7 @@ def multiply(left: Expr, right: Expr) -> Expr:
 
     Args:
         left: A factor of any sort.
-        right: The other factor, likewise.
+        right: The other factor, of any sort.
     """
     left, right = _as_integer(left), _as_integer(right)
     if (distributed := _distributed(multiply, left, right)) is not None:
@@ -252,7 +252,7 @@ def maximum(left: Expr, right: Expr) -> Expr:
 
     Args:
         left: A number of any sort; booleans count as 0 and 1.
-        right: The other number, likewise.
+        right: The other number, of any sort.
     """
     return _extreme(left, right, at_most(right, left), at_most(left, right))
 
@@ -262,7 +262,7 @@ def minimum(left: Expr, right: Expr) -> Expr:
 
     Args:
         left: A number of any sort; booleans count as 0 and 1.
-        right: The other number, likewise.
+        right: The other number, of any sort.
     """
     return _extreme(left, right, at_most(left, right), at_most(right, left))
 
@@ -280,7 +280,7 @@ def at_most(left: Expr, right: Expr) -> Expr:
 
     Args:
         left: A number of any sort; booleans count as 0 and 1.
-        right: The upper bound, likewise.
+        right: The upper bound, of any sort.
     """
     if left.op == right.op == "number":
         return number(left.args[0] <= right.args[0])
@@ -324,7 +324,7 @@ def less(left: Expr, right: Expr) -> Expr:
 
     Args:
         left: A number of any sort; booleans count as 0 and 1.
-        right: The exclusive upper bound, likewise.
+        right: The exclusive upper bound, of any sort.
     """
     return negate(at_most(right, left))
 
@@ -334,7 +334,7 @@ def equal(left: Expr, right: Expr) -> Expr:
 
     Args:
         left: A number or condition; a condition compared with a number counts as 0 or 1.
-        right: The other number or condition, likewise.
+        right: The other number or condition.
     """
     if left is right:
         return TRUE

@@ -188,7 +188,7 @@ def product(first: Polynomial, second: Polynomial) -> Polynomial:
 
     Args:
         first: A factor; empty for 0.
-        second: The other factor, likewise.
+        second: The other factor.
     """
     terms: Polynomial = {}
     for left, factor in first.items():

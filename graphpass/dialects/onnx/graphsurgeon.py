@@ -83,7 +83,7 @@ class SurgeonGraph(gs.Graph):  # type: ignore[misc]
         Args:
             recurse_subgraphs: Whether to sort bodies, too.
             recurse_functions: Whether to sort the nodes of functions, too.
-            mode: ``full`` or ``nodes``; ``functions`` sorts nothing, as the list of functions keeps its order.
+            mode: ``full`` or ``nodes``; ``functions`` has no effect: the list keeps its order.
 
         Returns:
             This graph.

@@ -239,7 +239,7 @@ def _data_file(tensor: onnx.TensorProto, location: str, model_file: Path | None)
     """Return the file at ``location``, with links resolved, and its size in bytes.
 
     Raises:
-        ReadError: GP105, it is missing, not readable, or outside the model's folder.
+        ReadError: GP105, the file is missing, not readable, or outside the model's folder.
     """  # noqa: DOC501 - _no_data is a ReadError
     if (made := ScratchFile.find(location)) is not None:
         return made, made.stat().st_size

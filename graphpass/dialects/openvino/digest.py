@@ -42,8 +42,10 @@ def digest(ov_model: openvino.Model, mapped: MappedWeights, *, shapes: bool = Tr
 def loop_digest(op: openvino.Node) -> str | None:
     """Return a hash of the function that a Loop or TensorIterator computes.
 
-    The hash includes all elements of constants; shapes follow from the inputs. It is ``None`` if the body has
-    variables, random numbers or further bodies.
+    The hash includes all elements of constants; shapes follow from the inputs.
+
+    Returns:
+        The hash; ``None`` if the body has variables, random numbers or further bodies.
     """
     inside: dict[str, str] = {}
     (body,) = bodies(op)

@@ -15,7 +15,7 @@ class TokenBody(Protocol):
     """The body of a Loop over tokens.
 
     Attributes:
-        model: The body; its first parameter is the index of the token, its first result the condition to go on.
+        model: The body; its first parameter is the index of the token, its first result the condition to continue.
         tokens: Parameters for one token of each operand.
         state: Parameter for the state.
         results: Parameter for the results of all tokens.

@@ -50,7 +50,7 @@ def check_xml(path: Path) -> None:
     """Check that ``path`` is the graph of an IR, without weights.
 
     Raises:
-        ReadError: GP106, it is not.
+        ReadError: GP106, the file is not the graph of an IR.
     """
     _Reader(path).read()
 

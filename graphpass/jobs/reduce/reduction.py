@@ -109,7 +109,7 @@ def reduce_model(
 
 
 def reproduce(model: Model, passes: tuple[Pass[Any], ...], keeps: str, oracle: Oracle) -> Failing:
-    """Return a model as a case that fails, with noise in the place of weights.
+    """Return a failing case of a model, with weights replaced by noise.
 
     Args:
         model: The input of the pipeline.
@@ -118,8 +118,8 @@ def reproduce(model: Model, passes: tuple[Pass[Any], ...], keeps: str, oracle: O
         oracle: Runs the case; later candidates are compared with this failure.
 
     Raises:
-        UsageError: GP275, it does not fail in this way; GP216, there is no such error.
-        UnsupportedError: GP388, the text form cannot hold the model.
+        UsageError: GP275, the pipeline does not fail in this way; GP216, there is no error of this id.
+        UnsupportedError: GP388, the text form does not support the model.
     """
     _check_failure(keeps)
     for inline in (8, _TABLES):

@@ -64,7 +64,7 @@ class ModelDifference:
         caches: Changes by name, or by layer and role if the names differ.
         metadata: Changes by key; empty if the dialects differ, which share no keys.
         weights: Changes by name, element type and contents.
-        other: Whether the graphs differ only otherwise: in documentation, or in the order of nodes.
+        other: Whether the graphs differ only in documentation, or in the order of nodes.
     """
 
     dialects: tuple[Dialect, Dialect]

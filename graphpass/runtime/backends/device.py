@@ -26,7 +26,7 @@ class Device:
 
     Attributes:
         name: The OpenVINO device; ONNX Runtime runs on ``"CPU"`` and ``"WEBGPU"``.
-        exact: Compute and store caches in f32, as far as the device has options for it.
+        exact: Whether to compute and store caches in f32, if the device has options for it.
         properties: OpenVINO's properties by name, which override those of ``exact``.
         profile: A folder for ONNX Runtime's profile; ``None`` disables profiling.
     """

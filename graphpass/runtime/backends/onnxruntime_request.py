@@ -94,7 +94,7 @@ def _in_utf8(path: Path) -> str:
     """Return a path as text.
 
     Raises:
-        UnsupportedError: GP321, it is not UTF-8.
+        UnsupportedError: GP321, the path is not UTF-8.
     """
     try:
         str(path).encode()
@@ -116,7 +116,7 @@ class OnnxRuntimeRequest:
 
         Args:
             model: The model to run.
-            exact: Compute in f32, also with compressed weights, regardless of the model's accuracy_level.
+            exact: Whether to compute in f32, also with compressed weights, regardless of the model's accuracy_level.
             device: ``"CPU"`` or ``"WEBGPU"``.
             profile: A folder for the profile, which `ran` reads.
 

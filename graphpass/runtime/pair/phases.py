@@ -34,7 +34,7 @@ def open_pair(
         prefill: The decode model again, or a model of a chunk of tokens after a past of the longest prompt.
         decode: A model of one token after a past of the capacity.
         device: The OpenVINO device, for IR; ONNX models run in ONNX Runtime, on ``"CPU"`` or ``"QNN"``, Qualcomm's HTP.
-        exact: OpenVINO only: compute in f32.
+        exact: Whether to compute in f32; OpenVINO only.
         properties: OpenVINO's properties by name, for both models.
 
     Returns:
@@ -82,8 +82,8 @@ class PhasePairStore(FixedCapacityStore):
 
     A last chunk that would be too short starts earlier: some positions are computed twice, and no padding is required.
     A prompt shorter than a chunk is padded on the left, and masked. In models with states, which must process each
-    token once, the first chunk is padded instead, while the states are zero. If padding gives NaN (the mask is -inf,
-    and a row of it excludes all keys), such prompts are processed by the decode model token by token.
+    token once, the first chunk is padded instead, while the states are zero. If padding computes NaN (the mask is
+    -inf, and a row of it excludes all keys), the decode model processes these prompts token by token.
     """
 
     last_only = True

@@ -46,7 +46,7 @@ class CacheStore(ABC):
         mixes_rows: Whether the runtime applies ``beam_idx`` incorrectly.
         keeps_batch: Whether ``beam_idx`` cannot change the number of rows.
         last_only: Whether the runtime returns logits of the last token only.
-        moves_slots: Whether slots may be reordered even if a recomputation gives other contents.
+        moves_slots: Whether slots may be reordered even if a recomputation has other results.
         takes_any_positions: Whether positions may differ from the numbers of their slots.
         sees_entries: Whether the runtime treats entry i as position i, regardless of the model.
         compacts_only: Whether entries can be moved only by gathering whole caches.
@@ -144,7 +144,7 @@ class CacheStore(ABC):
             length: Number of slots before them.
 
         Raises:
-            UsageError: GP267, they do not fit.
+            UsageError: GP267, the tokens do not fit.
         """
 
     def check_mask(self, mask: ArrayLike) -> None:  # noqa: B027 - few refuse or do anything

@@ -129,7 +129,7 @@ class ModelHead:
         Args:
             model: The head, from `graphpass.load`.
             device: The OpenVINO device. ONNX Runtime runs on ``"CPU"`` only.
-            exact: Compute in f32, as `graphpass.runtime.open_session`.
+            exact: Whether to compute in f32, as `graphpass.runtime.open_session`.
 
         Raises:
             UnsupportedError: GP321, the runtime refuses the model; GP378, it has other inputs or outputs.

@@ -51,7 +51,7 @@ def _fits(element_type: str, expr: Expr) -> bool:
 
 
 def _bits(monomial: Monomial) -> int:
-    """Return the bits of a product; lengths have together those of one."""
+    """Return the bits of a product; all its lengths together count as one factor."""
     others = sum(atom.op not in {"index", "length"} for atom in monomial)
     return _BITS * max(others, bool(monomial))
 
@@ -173,7 +173,7 @@ _SHARES = {"ScaledDotProductAttention", "Softmax"}
 
 
 def _is_nan(element: Element) -> Steps:
-    """Return that attention gives numbers; queries whose scores are all masked are padding.
+    """Return false: attention returns NaN only for fully masked queries, which are padding.
 
     Raises:
         UnknownError: The operand is not the result of attention.
