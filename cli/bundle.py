@@ -16,7 +16,9 @@ from .run import read_passes
 @click.argument("model", type=PATH)
 @click.option("-o", "--output", type=PATH, help="The zip file to write.")
 @click.option("-p", "--pipeline", "text", shell_complete=complete_passes, help="The passes, if MODEL is a model.")
-@click.option("--keeps", default="different", show_default=True, help="The failure, if MODEL is a model.")
+@click.option(
+    "--keeps", default="different", show_default=True, help="The failure, as for graphpass reduce, if MODEL is a model."
+)
 @click.option("--replay", "is_replay", is_flag=True, help="Run the case of a bundle instead.")
 def command(console: Console, model: Path, output: Path | None, text: str | None, keeps: str, is_replay: bool) -> None:
     """Pack a failing case with versions, command and log into one file, without weights.

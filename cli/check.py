@@ -27,10 +27,10 @@ from .models import PATH, cache_option
 def command(console: Console, model: Path, target: str, confirm: bool, form: str, declared: tuple[str, ...]) -> None:
     """Predict how a target's runtime executes a model, and confirm it by a trial.
 
-    MODEL is an .onnx file, an .xml file, or a folder with one of them, an encoder and its decoder, or a prefill
-    and a decode model. Prints for each attention block and cache whether the runtime fuses it, and if not, the first
-    node that prevents it. If this machine has the runtime, a trial runs the model, or both models of a pair, and
-    compares the result with the prediction. Exits with 1 if the target's contract does not hold.
+    MODEL is an .onnx file, an .xml file, or a folder with one of them, with an encoder and its decoder, or with
+    a prefill and a decode model. Prints for each attention block and cache whether the runtime fuses it, and if not,
+    the first node that prevents it. If this machine has the runtime, a trial runs the model, or both models of a pair,
+    and compares the result with the prediction. Exits with 1 if the target's contract does not hold.
     """
     from graphpass.api.check import check
 

@@ -36,7 +36,7 @@ def _shard(context: click.Context, parameter: click.Parameter, text: str | None)
 @console_command("ci", WithMerge)
 @click.argument("config", type=PATH, required=False)
 @click.option("--select", multiple=True, metavar="PATTERN", help="Run only cells of this name: 'llama*:npu'.")
-@click.option("--last-failed", is_flag=True, help="Run only cells that failed in their last run here.")
+@click.option("--last-failed", is_flag=True, help="Run only cells that failed in their last run on this machine.")
 @click.option("--shard", metavar="N/COUNT", callback=_shard, help="Run one of COUNT shards of the cells: 1/4.")
 @click.option(
     "--jobs", "-j", type=click.IntRange(min=1), help="Cells to run in parallel; by default the number of cores."

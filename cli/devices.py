@@ -8,7 +8,7 @@ from .console import Console, console_command, format_option
 @console_command("devices")
 @format_option("text", "json")
 def command(console: Console, form: str) -> None:
-    """List the available and the missing runtimes and adapters of this machine.
+    """List the runtimes and adapters of this machine, and how to install missing ones.
 
     An adapter is listed if the runtime reports it; no model is run on it.
     """

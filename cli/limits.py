@@ -153,7 +153,7 @@ def _too_large(used: int, most: float) -> GraphpassError:
 
     command = click.get_current_context().command
     verifies = any("--no-verify" in option.secondary_opts for option in command.params)
-    hint = "raise --memory, or run it where there is more" + ("; --no-verify needs less" if verifies else "")
+    hint = "raise --memory, or use a machine with more memory" + ("; --no-verify requires less" if verifies else "")
     return UnsupportedError("GP395", f"the command took {in_bytes(used)} of memory, more than {in_bytes(most)}", hint)
 
 

@@ -28,7 +28,7 @@ COMMANDS = {
     "convert": "Convert a model for a target, and verify that the result computes the same.",
     "split": "Split a model into prefill and decode models of static shapes, with shared weights.",
     "run": "Run a pipeline of passes on a model.",
-    "reduce": "Shrink a model on which a pipeline fails to the smallest that still fails.",
+    "reduce": "Reduce a model and a failing pipeline to the smallest case that still fails.",
     "bundle": "Pack a failing case with versions, command and log into one file, without weights.",
     "new-pass": "Write a package with a new pass and a passing test.",
     "new-target": "Write a package with a new target and a passing test.",
@@ -38,7 +38,7 @@ COMMANDS = {
     "passes": "List the passes and their options.",
     "explain": "Explain a pass, or an error by its id.",
     "targets": "List the targets that models can be converted to.",
-    "devices": "List the available and the missing runtimes and adapters of this machine.",
+    "devices": "List the runtimes and adapters of this machine, and how to install missing ones.",
     "completion": "Print a shell's completion script for commands, options, targets and passes.",
 }
 
@@ -144,7 +144,7 @@ def _run(arguments: list[str], console: Console, color: bool | None) -> int:
         return _refused(error, console)
     except MemoryError as error:
         reason = f"there is not enough memory: {error}" if str(error) else "there is not enough memory"
-        hint = "ask for smaller sizes, or run it where there is more; convert --no-verify needs less"
+        hint = "use smaller sizes, or a machine with more memory; convert --no-verify requires less"
         return _refused(UnsupportedError("GP395", reason, hint), console)
     except BrokenPipeError:
         raise

@@ -17,11 +17,16 @@ from .run import read_passes
 @click.option(
     "-p", "--pipeline", "text", required=True, shell_complete=complete_passes, help="The passes, as for graphpass run."
 )
-@click.option("--keeps", default="different", show_default=True, help='The failure: "GP312", different or slow.')
+@click.option(
+    "--keeps",
+    default="different",
+    show_default=True,
+    help="The failure to keep: an error id such as GP312, different (other outputs) or slow.",
+)
 @click.option("--seconds", type=click.FloatRange(0), default=60, show_default=True, help="Time limit of the search.")
 @click.option("-o", "--output", type=PATH, help="File for the case, stdout by default.")
 def command(console: Console, model: Path, text: str, keeps: str, seconds: float, output: Path | None) -> None:
-    """Shrink a model on which a pipeline fails to the smallest that still fails.
+    """Reduce a model and a failing pipeline to the smallest case that still fails.
 
     MODEL is an .onnx file, an .xml file, or a folder with one of them. Weights are replaced by noise. The case is
     the smallest graph, as text, and the remaining passes; graphpass bundle packs it into one file for a report.

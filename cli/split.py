@@ -19,7 +19,12 @@ from .job import job_options
     help="Tokens that the prefill model processes in a step; by default the length of the longest prompt.",
 )
 @click.option("--capacity", type=int, required=True, help="Positions of each cache, prompt included.")
-@click.option("--to", "dialect", type=click.Choice(["onnx", "openvino"]), help="Convert an ONNX model to IR.")
+@click.option(
+    "--to",
+    "dialect",
+    type=click.Choice(["onnx", "openvino"]),
+    help="Format of the result, by default that of MODEL; openvino converts ONNX.",
+)
 @format_option("text", "json")
 @job_options(output="The folder to write to.", verify=True, pipeline=False)
 def command(

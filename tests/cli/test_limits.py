@@ -57,7 +57,7 @@ def test_a_trial_exceeding_the_memory_limit(tmp_path):
     done = in_subprocess("check", tmp_path, "--target", "ort", "--memory", "600MB")
     assert done.code == 4
     assert done.err.startswith("error: GP395: the command took ")
-    assert done.err.endswith("\nhint: raise --memory, or run it where there is more\n")  # check has no --no-verify
+    assert done.err.endswith("\nhint: raise --memory, or use a machine with more memory\n")  # check has no --no-verify
 
 
 def started(*arguments):
