@@ -37,10 +37,10 @@ EXAMPLES = {
     "llama": ("llama/onnx", "ONNX as optimum exports it"),
     "llama-genai": ("llama/onnx-genai", "ONNX of the onnxruntime-genai builder, with GroupQueryAttention"),
     "qwen3_moe": ("qwen3_moe/onnx", "ONNX with a mixture of experts"),
-    "zamba2": ("zamba2/ov-stateful", "stateful IR, a hybrid whose mask stands for new tokens alone"),
+    "zamba2": ("zamba2/ov-stateful", "stateful IR, a hybrid whose mask covers only the new tokens"),
     "nemotron_h": ("exporters/transformers-onnx/nemotron_h", "ONNX of transformers 5, a hybrid with Mamba-2 in chunks"),
     "lfm2": ("lfm2/ov-stateful", "stateful IR, a hybrid of attention and convolutions"),
-    "t5": ("t5/onnx/decoder_with_past_model.onnx", "ONNX decoder beside an encoder"),
+    "t5": ("t5/onnx/decoder_with_past_model.onnx", "ONNX, a decoder of an encoder-decoder"),
 }
 
 SCHEMAS = {
@@ -71,16 +71,17 @@ page; [targets](targets.md) have pipelines of their own. Shapes in brackets name
 """,
     "targets": """# Targets
 
-A target is a runtime and a device: a pipeline that makes models fit, a contract on the result, rules that predict the
-runtime's treatment of each attention and cache, and a trial that observes it. `graphpass convert MODEL -o DIR --target
-'gpu{cache=reorder}'` runs the pipeline, checks the contract and verifies the result; `graphpass check` does the checks
-alone, see [verification](verification.md). A package may add [targets of its own](../CONTRIBUTING.md#a-target).
+A target is a runtime and a device. It has a pipeline that converts models, a contract on the result, rules that predict
+how the runtime executes each attention block and cache, and a trial that observes it. `graphpass convert MODEL -o DIR
+--target 'gpu{cache=reorder}'` runs the pipeline, checks the contract and verifies the result; `graphpass check` only
+checks the contract, see [verification](verification.md#contracts). A package may add [targets of its
+own](../CONTRIBUTING.md#a-target).
 """,
     "pipelines": """## Pipelines
 
 A pipeline depends on the model, and passes that find nothing to do leave it unchanged. The tables list the passes in
-order, with the targets and the examples of models that get them. Not among the examples: a merged decoder gets
-`select-branch` first, and a model whose caches hold key and value, or several states, gets `unpack`.
+order, with the targets and the example models for which they run. Two passes run for other models only:
+`select-branch` on merged decoders, and `unpack` if a cache packs key and value, or several states.
 """,
     "errors": """# Errors
 
@@ -89,8 +90,9 @@ explain GP203` prints an entry of this page. The first digit decides the exit co
 """,
     "json": """# JSON
 
-The schemas are installed with the package, `graphpass/reports/schemas/*.json` (JSON Schema 2020-12), and tests validate
-with them the output of the commands. The tables list the fields; a field is always present unless it is optional.
+The fields of all JSON that graphpass reads and writes. The schemas are installed with the package,
+`graphpass/reports/schemas/*.json` (JSON Schema 2020-12), and tests validate the output of the commands with them. A
+field is always present unless it is optional.
 """,
 }
 
@@ -331,7 +333,7 @@ def errors_page() -> str:
 
 
 def messages() -> Mapping[str, list[str]]:
-    """Return the messages of each error as they stand in the source, with what is filled in between braces."""
+    """Return the messages of each error as in the source, with placeholders in braces."""
     found: dict[str, set[str]] = defaultdict(set)
     packages = (importlib.import_module(name) for name in ("graphpass", "graphpass.passes", "graphpass.cli"))
     for file in sorted({file for package in packages for file in Path(package.__path__[0]).rglob("*.py")}):
@@ -344,15 +346,18 @@ def messages() -> Mapping[str, list[str]]:
 
 def _raised(function: ast.FunctionDef) -> Iterator[tuple[str, str]]:
     """Yield ids and messages of the errors that a function makes."""
-    named: dict[str, ast.expr] = {}
+    named: dict[str, list[ast.Assign]] = defaultdict(list)
     for node in ast.walk(function):
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            named[node.targets[0].id] = node.value
+            named[node.targets[0].id].append(node)
     for node in ast.walk(function):
         if isinstance(node, ast.Call) and len(node.args) > 1 and isinstance(node.args[0], ast.Constant):
             words = node.args[1]
-            template = _template(named.get(words.id, words) if isinstance(words, ast.Name) else words)
-            if template and _ID.fullmatch(str(node.args[0].value)):
+            if isinstance(words, ast.Name):
+                assigned = [one for one in named[words.id] if one.lineno < node.lineno]
+                words = max(assigned, key=lambda one: one.lineno).value if assigned else words
+            template = _template(words).partition("\n")[0]
+            if " " in template and _ID.fullmatch(str(node.args[0].value)):
                 yield str(node.args[0].value), template
 
 

@@ -80,7 +80,7 @@ GP225 A folder with an encoder needs a decoder for the first step and one for al
   writes them for tasks that end in -with-past.
 GP226 The target does not convert models of an encoder and a decoder, or not with these options: NPUs and paged
   attention support decoders only, ONNX Runtime runs such models unconverted, onnxruntime-genai does not store their
-  caches as integers, and no target moves slots of them.
+  caches as integers, and no target reorders their cache slots.
 GP227 ONNX Runtime GenAI's builder writes an encoder that fills the caches of cross attention, as the target ort-genai
   requires. OpenVINO's runtimes require a decoder that fills them. Export the model with optimum.
 GP228 GRAPHPASS_GPU_ENVIRONMENT names a folder in which the GPU plugin runs without a GPU: its Python is
@@ -109,7 +109,7 @@ GP241 An array given to a decode session has the wrong shape: token ids are [bat
   so far.
 GP242 A step has another batch size than the caches: reset the session first. Or the model has a fixed batch size, and
   the step has another.
-GP243 Logits, hidden states, a snapshot or a saved state were asked for before the first forward pass.
+GP243 Logits, hidden states, a snapshot or a saved state were requested before the first forward pass.
 GP244 `reorder` was called with slots that the session does not have, with lists of different lengths, or with one
   destination twice. Slots count from 0 to the session's length less 1.
 GP245 `trim` was called with more positions than the session has, or `rewind` with a length that it does not have.
@@ -134,7 +134,7 @@ GP252 A saved state has the caches of one model, computed in one precision; a se
   settings cannot restore it. Open the model of the state, with the same settings.
 GP253 The model does not have this layer. Layers are those with caches, counted from 0 in execution order; -1 is the
   last one.
-GP261 Speculative decoding was called for 0 tokens. Ask for at least one.
+GP261 Speculative decoding was requested for 0 tokens. Request at least one.
 GP262 The draft model proposed a token id outside the target model's vocabulary. Both models need the same vocabulary.
 GP263 A drafter's number of tokens, or length of context, is 0 or negative. Both must be at least 1.
 GP265 A cache cannot be transferred: the transferred positions must fit into both layouts, both layouts into the buffer,
@@ -156,7 +156,7 @@ GP272 The model has no caches of this layer, or no values between its layers. `g
 GP273 The pass of --stop-after is not in the pipeline; the hint lists its passes.
 GP274 graphpass.testing has no tiny model of this family; the hint lists those that it has.
 GP275 The pipeline does not fail on the model in the way that --keeps names: different, slow, or the id of an error. The
-  message has its end. Weights were replaced by noise, so a failure that needs the model's own weights is not found.
+  message has the actual result. Weights were replaced by noise, which hides failures that depend on the weights.
 GP276 A new pass or target needs a name in kebab-case that no other one has, and a folder that does not exist yet.
 GP301 The pass accepts models of the other format. Passes on OpenVINO IR come after to-openvino, passes on ONNX before
   it.
@@ -189,8 +189,8 @@ GP325 The model reads embeddings, and no model in its folder computes them from 
   and whose output has the right size. Feed the session embeddings, or pass a function to embed_with.
 GP326 A cache has a fixed number of positions: new ones are written in place or replace old ones. Variables start empty
   and grow, so make-stateful does not support it.
-GP327 An operator computes f16 or bf16 whatever its inputs are, so change-precision cannot convert the rest of the model
-  to f32. Export the model in f32, or run a pipeline without this pass.
+GP327 An operator returns f16 or bf16 for any type of its inputs, so change-precision cannot convert the rest of the
+  model to f32. Export the model in f32, or run a pipeline without this pass.
 GP328 The model returns states for the next step, and no operator reads the inputs for them: its exporter traced a
   prompt. Export the model with a tool whose graphs continue the states, such as optimum-intel.
 GP329 The export fixes the number of new tokens of each step to more than one, for example to that of the prompt it was
@@ -217,7 +217,7 @@ GP345 A decoder reads caches of cross attention that another model fills, and th
 GP346 The input of select-branch does not select a branch of the model.
 GP347 An encoder cannot be run for a comparison: the shapes of its inputs are not known. Comparisons generate ids with a
   mask, and features of a fixed size.
-GP348 openvino-tokenizers or transformers cannot read or convert the tokenizer that lies beside the model. With
+GP348 openvino-tokenizers or transformers cannot read or convert the tokenizer beside the model. With
   --no-tokenizer the model is converted without it.
 GP349 fix-input replaces an input by a constant: the model has no input of that name, or a dimension of it varies.
 GP350 `graphpass convert` made a model that breaks the target's contract, mostly by attention that the runtime does not
@@ -230,11 +230,11 @@ GP361 add-tree-mask and window-from-positions need the input position_ids, which
   positions of tokens after masked ones. expose-position-ids adds it to an IR.
 GP362 A cache cannot store a tree of draft tokens: the state of a linear cache follows one sequence, and a cache of
   fixed capacity does not append at its end. Verify chains of draft tokens with this model.
-GP363 add-tree-mask cannot hide branches of a draft tree from each other in one of the model's attentions; the message
-  names it and the reason.
+GP363 add-tree-mask cannot hide branches of a draft tree from each other in one of the model's attention blocks; the
+  message names it and the reason. Other passes raise it if no input has the new tokens (input_ids, inputs_embeds).
 GP364 window-from-positions cannot let a sliding window count positions of tokens: the model has no attention_mask
   from which they follow, the window is not a comparison in the mask of ScaledDotProductAttention, or the cache itself
-  keeps no more than the window.
+  stores only the window.
 GP365 Positions of a KV cache cannot be moved or cut inside the graph: it has a fixed capacity, stores no more than a
   window, or its sequence axis is unknown.
 GP366 Targets ort, ort-genai, web and qnn write ONNX, and no pass converts OpenVINO IR to ONNX. Export the model to
@@ -274,7 +274,7 @@ GP385 quantize-weights converts weights of f32 products to 4 bits, and the model
   Gemm, in f16, already quantized, or of two computed tensors. Leave its types unchanged, or run
   change-precision{to=f32} before.
 GP386 Key and value cannot share one tensor: an operator besides the Concat of new positions reads or writes one of
-  them, they are not appended to alike, or the size of a head is unknown. The message names the cache.
+  them, different operators append to them, or the size of a head is unknown. The message names the cache.
 GP387 The states of a layer cannot share one flat tensor: the size of one is not fixed, its batch is not its first axis,
   its earlier states are stored by insert-snapshot (run pack before it), or they differ in type or reordering. The
   message names the cache.

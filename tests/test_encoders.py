@@ -29,7 +29,7 @@ def test_attention_is_fused_and_proven(name, target, tmp_path, capfd):
     out = converted(name, target, tmp_path / "out", capfd)
     assert f"no caches, 2 fused {FORMS[target]}" in out
     assert "verified  same" in out
-    assert "contradicts itself" not in out
+    assert "inconsistent" not in out
     expected = json.loads((exporters("encoders", name) / "reference.json").read_text())
     found = open_session(load(tmp_path / "out")).prefill([expected["prompt_ids"]]).flatten()[-8:]
     numpy.testing.assert_allclose(found, expected["output"], atol=1e-4)

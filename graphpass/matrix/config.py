@@ -137,7 +137,7 @@ def find_config(path: Path | None) -> Path:
         if config == path and not path.exists():
             raise ReadError("GP114", f"the configuration {path} does not exist", "name a TOML file")
     except PermissionError as error:
-        remedy = "let this user read it, and the folders in which it lies"
+        remedy = "grant this user read access to it and its folders"
         raise ReadError("GP114", f"cannot read the configuration {path}: {error.strerror}", remedy) from error
     if config is None:
         raise UsageError("GP232", f"no configuration in {path}", hint)

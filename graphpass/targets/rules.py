@@ -124,10 +124,10 @@ def failing_branches(model: Model, source: str) -> Iterator[Finding]:
 
 
 def static_findings(model: Model, phase: Phase) -> tuple[Finding, ...]:
-    """Predict a prefill or decode model of static shapes, as written by `graphpass split`.
+    """Predict the execution of a prefill or decode model of static shapes.
 
-    Its caches are inputs and outputs, and the caller writes new positions into them. NPUW runs it on its generic path,
-    without ``NPUW_LLM``.
+    `graphpass split` writes such models. Their caches are inputs and outputs, and the caller writes new positions
+    into them. NPUW runs the model on its generic path, without ``NPUW_LLM``.
 
     Args:
         model: The model.

@@ -142,12 +142,12 @@ def compare_by(request: ProofRequest, reference: Model, candidate: Model) -> Com
     if stores_f16 and (rounded_reference := rounded_to_f16(*wide)) is not None:
         alike = run(rounded_reference[0], wide[1])
         words = (
-            f"rounding of {rounded_reference[1]} weights to f16: the reference runs with them rounded alike; without, "
-            f"logits differ by {proven.max_abs_difference:.2g} or more"
+            f"rounding of {rounded_reference[1]} weights to f16: the reference runs with the same rounding; "
+            f"without it, logits differ by {proven.max_abs_difference:.2g} or more"
         )
         proven = replace(alike, skipped=(*alike.skipped, words)) if alike.passed else proven
     if in_four_bits is not None:
-        words = f"rounding of {in_four_bits[1]} weights to 4 bits: the reference runs with them rounded alike"
+        words = f"rounding of {in_four_bits[1]} weights to 4 bits: the reference runs with the same rounding"
         proven = replace(proven, skipped=(*proven.skipped, words))
     if request.is_strict and proven.passed and (damaged := damaged_weight(*wide)) is not None:
         proven = proven.diverging(*damaged)
@@ -245,9 +245,9 @@ def _compare(
             raise
         raise UsageError(
             "GP267",
-            f"{error.message}, which a comparison over {steps} steps needs",
+            f"{error.message}, which a comparison over {steps} steps requires",
             "compare fewer steps or a shorter prompt (graphpass verify --steps, --prompt-ids), or make the model again "
-            "with more room",
+            "with a larger capacity",
         ) from error
 
 
@@ -267,5 +267,5 @@ def _limit(request: ProofRequest, models: Iterable[Model]) -> Limit:
     largest = max(weight_bytes(model.graph) for model in models)
     tokens = min(_MOST_TOKENS, int(_WORK / max(largest, 1)))
     if request.device == NAME and is_software() and tokens > LONGEST_IN_SOFTWARE:
-        return Limit(LONGEST_IN_SOFTWARE, f"SwiftShader computes prompts of more than {LONGEST_IN_SOFTWARE} wrongly")
+        return Limit(LONGEST_IN_SOFTWARE, f"SwiftShader computes over {LONGEST_IN_SOFTWARE} tokens incorrectly")
     return Limit(tokens, "too much work for whole models")

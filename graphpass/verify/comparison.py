@@ -102,11 +102,11 @@ class Comparison:
         max_abs_difference: Largest difference between finite values of all compared outputs.
         divergence: The first difference; ``None`` if the models agree.
         skipped: Parts that were not compared, with reasons.
-        warnings: Contradictions of the reference with itself, and rounding that the runtime adds by default.
+        warnings: Inconsistencies of the reference, and rounding that the runtime adds by default.
         parts: The parts, up to the first that diverged; empty if models were compared whole.
         reach: Comparison of masks and angles at further lengths; ``None`` if they were not compared.
         structure: Operators that are equal for every input; ``None`` if structures were not compared.
-        rounding: The difference of all logits as text, if the divergence may be rounding: the reference diverges alike
+        rounding: The difference of all logits as text, if the divergence may be rounding: the reference also diverges
             when its embeddings change by the rounding error of the candidate's type; else ``None``.
 
     Examples:

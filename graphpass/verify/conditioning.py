@@ -82,8 +82,8 @@ def after_nudges(
             continue
         if named is comparison:
             words = (
-                f"rounding alone does so: the reference differs from itself by {itself.max_abs_difference:.3g} if its "
-                f"embeddings are off by 2^{off_by}, first at {itself.divergence}"
+                f"rounding alone causes this: the reference differs from itself by {itself.max_abs_difference:.3g} if "
+                f"its embeddings are changed by 2^{off_by}, first at {itself.divergence}"
             )
             reason = f"{comparison.divergence.reason}; {words}"
             named = replace(comparison, divergence=replace(comparison.divergence, reason=reason))
@@ -103,7 +103,7 @@ def _own_share(reference: Model, off_by: int, pooled: Callable[[Model | None], t
 def _in_words(shares: tuple[float, float], off_by: int) -> str:
     return (
         f"all logits together differ by {shares[0]:.2%} of their size, the reference from itself by {shares[1]:.2%} if "
-        f"its embeddings are off by 2^{off_by}"
+        f"its embeddings are changed by 2^{off_by}"
     )
 
 

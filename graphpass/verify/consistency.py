@@ -1,4 +1,4 @@
-"""Check a model for self-consistency: tokens at once and one by one, batches and rows."""
+"""Check a model's self-consistency: tokens at once and one at a time, batches and rows."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def other_columns(model: Model) -> list[str]:
     if not model.analysis(find_weighing).of_others:
         return []
     words = "several tokens after a padded past are multiplied by the first columns of attention_mask"
-    return [f"{words}; this comparison feeds them one by one"]
+    return [f"{words}; this comparison feeds them one at a time"]
 
 
 def _logits(session: DecodeSession, way: DecodeSession | InParts | RowByRow, ids: NDArray[np.int64]) -> Array:

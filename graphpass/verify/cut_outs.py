@@ -181,7 +181,7 @@ def _proof(subject: Subject, pairs: Iterable[_Pair], *, samples: bool) -> Length
         if isinstance(pair.verdict, Equal):
             counts[pair.verdict.inputs] += pair.count
         elif samples:
-            unconfirmed = "numbers do not confirm that " if isinstance(pair.verdict, Unlike) else ""
+            unconfirmed = "computed values do not confirm that " if isinstance(pair.verdict, Unlike) else ""
             sampled.append(f"{pair.listed}: {unconfirmed}{pair.verdict.reason}")
     return LengthProof(subject, counts["any"], counts["unpadded"], tuple(sampled))
 

@@ -166,7 +166,7 @@ class Lockstep:
                 raise
             words = f"self-consistency of the reference: no room for the prompt: {error.message}"
             return replace(comparison, skipped=(*comparison.skipped, words))
-        return replace(comparison, warnings=tuple(f"the reference contradicts itself: {text}" for text in sentences))
+        return replace(comparison, warnings=tuple(f"the reference is inconsistent: {text}" for text in sentences))
 
     def _run_either_way(self, sequence: int, trajectory: Trajectory) -> tuple[SequenceRun | None, Divergence | None]:
         """Run one sequence; on a divergence, again with the second way to run the reference.
@@ -206,7 +206,7 @@ class Lockstep:
             return self._row_by_row, self._reference, _SLOTS if self._pads_right else _PADDED
         if not trajectory.is_long or prompt.ids.shape[1] <= MOST_AT_ONCE or not self._reference.has_caches:
             return self._reference, None, None
-        words = f"the reference contradicts itself, and was fed {MOST_AT_ONCE} tokens at a time"
+        words = f"the reference is inconsistent, and was fed {MOST_AT_ONCE} tokens at a time"
         return self._reference, InParts(self._reference), f"{prompt.description} at once: {words}"
 
     def _reads(self, prompt: Prompt, steps: int) -> bool:

@@ -43,7 +43,7 @@ def verify(
     Args:
         reference: The source model: a file, a folder with one model or with an encoder and its decoder, or a loaded
             model.
-        candidate: The model to compare, likewise.
+        candidate: The model to compare; the same types.
         steps: Greedy steps after each prefill.
         prompt_ids: Token ids of the first prompt.
         atol: Absolute tolerance; ``None`` for that of the models' types.

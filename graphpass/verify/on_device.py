@@ -137,7 +137,7 @@ def _webgpu(prompt: Sequence[int]) -> Mapping[str, str]:
     if isinstance(variables, str):
         raise UnsupportedError("GP321", f"cannot compare on {NAME}: {variables}")
     if variables and len(prompt) > LONGEST_IN_SOFTWARE:
-        reason = f"SwiftShader computes prompts of more than {LONGEST_IN_SOFTWARE} tokens wrongly"
+        reason = f"SwiftShader computes prompts of more than {LONGEST_IN_SOFTWARE} tokens incorrectly"
         raise UnsupportedError("GP321", f"cannot compare on {NAME}: {reason}", "use a shorter prompt, or a GPU")
     return variables
 

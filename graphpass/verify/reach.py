@@ -50,7 +50,7 @@ class Reach:
         steps: Past and length of each step at which masks and angles were computed; empty if all were compared as
             expressions.
         masks: Number of attention blocks whose masks were compared, as expressions or at all ``steps``.
-        angles: Number of attention blocks with rotary embeddings that were compared likewise.
+        angles: Number of attention blocks with rotary embeddings, compared in the same ways.
         swept: Number of positions, from 0 on, at which angles were compared numerically; 0 if none were.
         proofs: Counts of masks and of angles that are equal for every batch, past and length.
     """

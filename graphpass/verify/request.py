@@ -86,7 +86,7 @@ def check_numbers(steps: int, atol: float | None, rtol: float | None) -> None:
     Args:
         steps: Number of greedy steps.
         atol: Absolute tolerance, not NaN; ``None`` is valid.
-        rtol: Relative tolerance, likewise.
+        rtol: Relative tolerance, not NaN; ``None`` is valid.
 
     Raises:
         UsageError: GP250, a number is below 0.

@@ -155,7 +155,7 @@ class Planner:
             uneven = [vocabulary.prompt(max(length + more, 1)) for more in _UNEVEN]
             batch_of_rows = self.sides.pads[self.sides.taken](_batch_of(uneven), uneven)
             if not self.sides.alone and self._reference_gives_nan(batch_of_rows):
-                self.skipped["left padding: the reference gives NaN after it"] = None
+                self.skipped["left padding: the reference computes NaN after it"] = None
                 batch_of_rows = self._even(length)
             prompts.append(batch_of_rows)
         axes = {session.axes for _, session in self._named_sessions()} - {()}

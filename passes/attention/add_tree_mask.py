@@ -55,7 +55,7 @@ class AddTreeMask(Pass[Model]):
     Raises:
         PreconditionError: GP302, the model has no caches; GP360, it has an input tree_mask already; GP361, it has no
             input position_ids.
-        UnsupportedError: GP340, an opset before 13; GP362, a cache that cannot hold a tree; GP363, attention without a
+        UnsupportedError: GP340, an opset before 13; GP362, a cache that cannot store a tree; GP363, attention without a
             mask operand, or that measures distances in slots of the cache.
     """
 
@@ -103,7 +103,7 @@ def _check_caches(inventory: Inventory) -> None:
     for cache in inventory.caches:
         if reason := _why_no_tree(cache):
             hint = "verify chains instead" if cache.kind == "linear" else None
-            raise UnsupportedError("GP362", f"cache {cache.name} cannot hold a tree: {reason}", hint)
+            raise UnsupportedError("GP362", f"cache {cache.name} cannot store a tree: {reason}", hint)
 
 
 def _why_no_tree(cache: Cache) -> str | None:
@@ -138,7 +138,7 @@ def _site(graph: Graph, block: AttentionBlock, attention: Attention | None, mask
     except MissError as error:
         obstacle = str(error.miss)
     hint = "run window-from-positions before add-tree-mask, on OpenVINO IR" if block.window is not None else None
-    raise UnsupportedError("GP363", f"attention {block.node} cannot take a tree: {obstacle}", hint)
+    raise UnsupportedError("GP363", f"attention {block.node} does not support a tree: {obstacle}", hint)
 
 
 def _position_obstacle(block: AttentionBlock, mask: AttentionMask | None) -> str | None:

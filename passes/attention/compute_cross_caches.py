@@ -85,7 +85,7 @@ def _computed(source: OpenVINOModel, cache: Cache) -> Value:
     """Return the value that ``source`` computes for ``cache``.
 
     Raises:
-        PreconditionError: GP345, it does not return it.
+        PreconditionError: GP345, ``source`` does not return the value.
     """
     wanted = cache.filled_by
     writer = source.graph.writes.get(wanted)

@@ -88,7 +88,7 @@ class InsertReorder(Pass[Model]):
         """Check that ``trim`` is supported by ``form``.
 
         Raises:
-            ValueError: It is not.
+            ValueError: ``form`` does not support ``trim``.
         """
         if self.trim != "slice" and self.form not in {"gpu", "cut"}:
             raise ValueError(f"trim={self.trim} requires form gpu or cut, got {self.form}")

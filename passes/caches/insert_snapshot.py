@@ -69,7 +69,7 @@ class InsertSnapshot(Pass[OpenVINOModel]):
         """Check the number of slots.
 
         Raises:
-            ValueError: It is below 1.
+            ValueError: The number is below 1.
         """
         if self.slots < 1:
             raise ValueError(f"slots must be at least 1, got {self.slots}")

@@ -115,7 +115,7 @@ class _Chain:
         """Check that the same operators append to both.
 
         Raises:
-            UnsupportedError: GP386, they differ.
+            UnsupportedError: GP386, the operators differ.
         """
         forms = [
             (
@@ -168,7 +168,7 @@ def _redirect_shape(rewriter: Rewriter, use: Use, whole: Handle, axis: int) -> N
     """Redirect a ShapeOf to the packed cache.
 
     Raises:
-        UnsupportedError: GP386, it reads ``head_dim``.
+        UnsupportedError: GP386, the ShapeOf is read for ``head_dim``.
     """
     shape = rewriter.whole_shape(use.node)
     for reader in move_picks(rewriter, use.node, [-1 if source == axis else source for source in shape]):

@@ -145,7 +145,7 @@ class PositionsInUse:
         """Check that a shape is only a stop of slices, which may exceed the length.
 
         Raises:
-            UnsupportedError: GP391, it has another user.
+            UnsupportedError: GP391, the shape has another user.
         """  # noqa: DOC501 - refusal is an UnsupportedError
 
         def bounds(use: Use) -> bool:

@@ -25,12 +25,12 @@ class Unpack(Pass[Model]):
 
     The parts follow from the operators that split the cache.
 
-    - **Key and value**: a Split, two Slices that cover the cache, or two Gathers of one index each, along ``head_dim``
+    - Key and value: a Split, two Slices that cover the cache, or two Gathers of one index each, along ``head_dim``
       or an axis of size 2. Operators on the packed cache are replaced by operators on the parts, and new keys and
       values are no longer concatenated. ``past.0.key_value`` becomes ``past.0.key`` and ``past.0.value``; other names
       get the suffixes ``.key`` and ``.value``. Caches that attention reads in other forms, such as latents, are
       unchanged.
-    - **Linear states**: a Split, or Slices that cover the cache, with each part reshaped to its state, and a present
+    - Linear states: a Split, or Slices that cover the cache, with each part reshaped to its state, and a present
       that is a Concat of the flattened new states. ``past.conv+ssm.0`` becomes ``past.conv.0`` and ``past.ssm.0``;
       other names get an index as suffix.
 

@@ -15,7 +15,7 @@ from graphpass.ir.model import Model
 class ChangePrecision(Pass[Model]):
     """Compute hidden states in f16, bf16 or f32.
 
-    **To f16 and bf16** (ONNX only), the pass converts hidden states, weights, and past and present keys, values and
+    To f16 and bf16 (ONNX only), the pass converts hidden states, weights, and past and present keys, values and
     convolution windows. Other inputs and outputs, such as logits, keep their type. These computations stay in f32:
 
     - angles, masks and biases, which are rounded after they are computed
@@ -34,7 +34,7 @@ class ChangePrecision(Pass[Model]):
     coarsely. Only the CUDA provider computes in bf16 (docs/OperatorKernels.md of ONNX Runtime). The CPU provider has no
     MatMul in bf16: sessions and proofs of graphpass compute such models in f32.
 
-    **To f32**, the pass converts computations, inputs, outputs, variables, and the bodies of If, Loop and
+    To f32, the pass converts computations, inputs, outputs, variables, and the bodies of If, Loop and
     TensorIterator; stored weights are unchanged.
 
     - OpenVINO IR: optimum exports f16 models in this form. Each plugin lowers the precision itself, and keeps weights
@@ -80,7 +80,7 @@ class ChangePrecision(Pass[Model]):
         """Check that ``cross`` is supported by ``to``.
 
         Raises:
-            ValueError: It is not.
+            ValueError: ``to`` is f32, which does not support ``cross``.
         """
         if self.cross and self.to == "f32":
             raise ValueError("cross requires to=f16 or to=bf16")

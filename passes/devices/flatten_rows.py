@@ -34,7 +34,7 @@ class FlattenRows(Pass[OnnxModel]):
         rank: Largest rank of operators that are unchanged.
 
     Shapes:
-        x f32 or f16 ``[.., n]`` with at least three axes, n at most ``width``; weight ``[n]``
+        x f32 or f16 ``[.., n]`` with at least three axes, n at most ``width``; weight ``[n]``;
         y f32 or f16 with more than ``rank`` axes, at least two of them before the operator's axis
 
     Before:

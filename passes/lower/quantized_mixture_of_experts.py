@@ -34,7 +34,7 @@ def lower_quantized_mixture_of_experts(operator: LoweredOperator) -> None:
 
     Shapes:
         weights u8 ``[experts, outputs, inputs * bits / 8]``, scales ``[experts, outputs]`` or ``[experts, outputs,
-        inputs / block_size]``, zero points likewise, packed.
+        inputs / block_size]``, zero points as scales, packed.
 
     Before:
         QMoE(input, router_probs, fc1_experts_weights, fc1_scales, ..)

@@ -36,8 +36,8 @@ SHOWN = op.Greater(var("mask"), var().where(_is_lowest))
 class DropRowGuards(Pass[Model]):
     """Drop guards that set results of queries without keys to 0.
 
-    Only padding before the first token has no keys, and results of tokens do not depend on padding. The guard is
-    another user of the mask, which paged attention removes.
+    Only queries at padding before the first token attend to no key, and results of tokens do not depend on them. The
+    guard also reads the mask, which paged attention removes.
 
     Before:
         Select(ReduceSum(mask) < 1, 0, attention)

@@ -40,7 +40,7 @@ class ExtendMaskToPast(Pass[OpenVINOModel]):
 
     Before:
         attention_mask -> Slice(0 : length) -> Unsqueeze -> Multiply(hidden states)
-        attention_mask -> .. -> Select(., lowest) ``[batch, 1, length, length]`` -> ScaledDotProductAttention
+        attention_mask -> .. -> Select(., lowest) [batch, 1, length, length] -> ScaledDotProductAttention
     After:
         attention_mask -> Slice(total - length :) -> Slice(0 : length) -> Unsqueeze -> Multiply(hidden states)
         LogicalAnd(slot of the key <= slot of the query, attention_mask) -> Select(0, -65504)

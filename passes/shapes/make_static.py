@@ -38,11 +38,11 @@ class MakeStatic(Pass[Model]):
     Ahead-of-time compilers, above all those of NPUs, require static models. `graphpass split` makes a prefill and a
     decode model from one dynamic model; both share its weights.
 
-    - **Past**: a buffer, of which a step uses the slots that ``attention_mask`` counts. New tokens follow the buffer,
+    - Past: a buffer, of which a step uses the slots that ``attention_mask`` counts. New tokens follow the buffer,
       and the mask has ``past + length`` columns.
-    - **Present**: outputs have only the new positions; the caller writes them into the buffer
+    - Present: outputs have only the new positions; the caller writes them into the buffer
       (`graphpass.runtime.open_pair`).
-    - **Padding**: fewer tokens than ``length`` are padded on the left, and the mask excludes the padding. The last
+    - Padding: fewer tokens than ``length`` are padded on the left, and the mask excludes the padding. The last
       position is always a token, and only its logits are computed.
 
     A model that counts excluded slots is refused: windows over slots (`window-from-positions` rewrites them), positions
@@ -120,7 +120,7 @@ class MakeStatic(Pass[Model]):
         """Check that the caches, and the tokens of a step, can have static shapes.
 
         Raises:
-            UnsupportedError: GP392, they cannot.
+            UnsupportedError: GP392, a cache or the tokens cannot have a static shape.
             UsageError: GP266, ``past`` exceeds the rows of the model's tables.
         """
         for cache in inventory.caches:
@@ -179,7 +179,7 @@ def _require_counted_positions(model: Model) -> None:
     """Check that positions do not count from the first token of each step.
 
     Raises:
-        UnsupportedError: GP392, they do.
+        UnsupportedError: GP392, positions count from there.
     """
     node = model.analysis(find_restart)
     if node is not None:

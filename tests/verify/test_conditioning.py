@@ -30,8 +30,8 @@ def test_rounding_is_named_if_the_export_amplifies_it(name):
     before = graphpass.load(hybrids() / name / "onnx-raw") if is_hybrid else exported(f"{name}/onnx")
     divergence = compare(before, halved(before), steps=8, prompt_ids=(297, 222, 295, 143, 176, 204, 129)).divergence
     assert divergence is not None
-    assert "rounding alone does so: the reference differs from itself by" in divergence.reason
-    assert "if its embeddings are off by 2^-12, first at sequence" in divergence.reason
+    assert "rounding alone causes this: the reference differs from itself by" in divergence.reason
+    assert "if its embeddings are changed by 2^-12, first at sequence" in divergence.reason
 
 
 @pytest.mark.slow
@@ -40,7 +40,7 @@ def test_more_than_one_rounding_is_named():
     before = exported("qwen3_moe/onnx")
     divergence = compare(before, halved(before), steps=8).divergence
     assert divergence is not None
-    assert "if its embeddings are off by 2^-11" in divergence.reason
+    assert "if its embeddings are changed by 2^-11" in divergence.reason
 
 
 @pytest.mark.slow
@@ -96,5 +96,5 @@ def test_ties_in_f16_are_reported() -> None:
 
     named = after_nudges(found, model, "f16", against_itself, lambda copy: (found, 1.0))
     assert nudged
-    assert "if its embeddings are off by 2^-10" in str(named.divergence)
+    assert "if its embeddings are changed by 2^-10" in str(named.divergence)
     assert named.rounding is None

@@ -18,8 +18,8 @@ from graphpass.io import load
 from graphpass.runtime import open_session
 from graphpass.verify import compare
 
-PROMPTS = "the reference contradicts itself: a prompt of 20 tokens at once and token by token: logits differ by "
-ROWS = "the reference contradicts itself: rows in a batch of 2 and alone: logits differ by "
+PROMPTS = "the reference is inconsistent: a prompt of 20 tokens at once and token by token: logits differ by "
+ROWS = "the reference is inconsistent: rows in a batch of 2 and alone: logits differ by "
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def test_prompts_around_lengths_run_unless_structures_are_equal(tmp_path):
 def test_software_adapters_run_short_prompts(monkeypatch):
     monkeypatch.setattr(compare_models, "is_software", lambda: True)
     limit = compare_models._limit(ProofRequest(device="WEBGPU"), [exported("llama/onnx")])
-    assert (limit.tokens, limit.reason) == (31, "SwiftShader computes prompts of more than 31 wrongly")
+    assert (limit.tokens, limit.reason) == (31, "SwiftShader computes over 31 tokens incorrectly")
 
 
 def test_a_narrower_window_is_found(tmp_path):

@@ -32,7 +32,7 @@ def model() -> Model:
 def test_a_reference_computing_nan_is_compared_without_padding(model: Model) -> None:
     found = compare(boolean_masks(model), model, steps=2)
     assert found.passed
-    assert found.skipped == ("left padding: the reference gives NaN after it",)
+    assert found.skipped == ("left padding: the reference computes NaN after it",)
     assert len(found.sequences) == 5
 
 

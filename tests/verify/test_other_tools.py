@@ -128,7 +128,7 @@ def test_sizes_are_known_after_integers() -> None:
 
 
 def test_a_number_may_be_rounded_the_other_way() -> None:
-    """The reference itself moves as far if its embeddings are off by 2^-20; a fault moves logits further."""
+    """The reference itself moves as far if its embeddings are changed by 2^-20; a fault moves logits further."""
     model = in_int8("phi3")
     # Off by what sums in another order are off, one of them rounds a number the other way on every processor.
     candidates = [converted(copy, "cpu") for copy in nudged_copies(model, -20)]

@@ -135,7 +135,7 @@ def match(graph: Graph, softmax: Node, *, loosely: bool = False) -> Attention:
     Args:
         graph: The graph.
         softmax: The Softmax.
-        loosely: Accept a soft cap, and merged batch and heads axes with an unknown number of heads.
+        loosely: Whether to accept a soft cap, and merged batch and heads axes with an unknown number of heads.
 
     Returns:
         The attention block; a miss if the subgraph around ``softmax`` has another form.
@@ -196,7 +196,7 @@ def _check_uses(graph: Graph, softmax: Node, scores: Scores, gate: frozenset[int
     ends = _TOWARDS_SOFTMAX | SHAPE_READERS
     for use in graph.forward(scores.values, outputs):
         if use.node.index not in path and use.node.op not in ends:
-            raise MissError(use.node, "its scores are used in several places")
+            raise MissError(use.node, "its scores have several users")
 
 
 def _check_sink(softmax: Node, scores: Scores, weights: _Weights) -> None:
@@ -221,7 +221,7 @@ def _weights(graph: Graph, softmax: Node) -> _Weights:
             value, guarded = guard.outputs[0], True
             continue
         if len(uses) != 1:
-            raise MissError(graph.producer(value), "its probabilities are used in several places")
+            raise MissError(graph.producer(value), "its probabilities have several users")
         node = uses[0].node
         is_same = broadcast_to_itself(node) is not None
         if is_same or is_value_preserving(node) or node.op == "Dropout" or _regroups_heads(node):
@@ -231,7 +231,7 @@ def _weights(graph: Graph, softmax: Node) -> _Weights:
         elif node.op in COLUMN_DROPS and dropped is None:
             value, dropped = dropped_column(graph, node)
         else:
-            raise MissError(node, f"{node.op} lies between its Softmax and the value")
+            raise MissError(node, f"{node.op} is between its Softmax and the value")
 
 
 def _is_zeros(graph: Graph, value: Value) -> str | None:
@@ -348,7 +348,7 @@ def _scores_before(graph: Graph, node: Node, result: Scores) -> Value:
         return value
     if (same := broadcast_to_itself(node)) is not None:
         return same
-    raise MissError(node, f"{node.op} lies between its scores and its Softmax")
+    raise MissError(node, f"{node.op} is between its scores and its Softmax")
 
 
 #: PyTorch's ``baddbmm`` with ``beta=0`` is exported with an Add of zeros.

@@ -124,7 +124,7 @@ def find_chain(model: Model) -> LayerChain | str:
     deep = computed_between(graph, tokens, logits)
     values = _passed(graph, deep, logits)
     if not values:
-        return "no value lies on all paths from the tokens to the logits"
+        return "no value is on all paths from the tokens to the logits"
     between = Pieces(graph, deep, values)
     touched = (between.touched(cache) for cache in inventory.caches)
     inside = {place for pieces in touched if pieces for place in range(min(pieces), max(pieces))}

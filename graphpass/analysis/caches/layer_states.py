@@ -34,7 +34,7 @@ def find_layer_states(model: Model) -> tuple[LayerState, ...] | str:
             layers.setdefault(piece, set()).update(() if cache.layer is None else (cache.layer,))
     starts = sorted(layers)
     if not starts or starts[0] == 0:
-        return "no caches lie between values that all computation passes"
+        return "no caches are between values that all computation passes"
     joined = next((sorted(numbers) for _, numbers in sorted(layers.items()) if len(numbers) > 1), None)
     if joined is not None:
         return f"no single value carries all computation from layer {joined[0]} to layer {joined[1]}"

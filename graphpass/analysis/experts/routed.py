@@ -1,6 +1,6 @@
 """Sparse layers of experts: each expert computes only the tokens that are routed to it.
 
-Experts are computed one by one, on tokens that NonZero finds, or on slices of tokens sorted by expert.
+Experts are computed one at a time, on tokens that NonZero finds, or on slices of tokens sorted by expert.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ def _summed(graph: Graph, experts: Sequence[Match]) -> Value:
     """Return the sum of all experts.
 
     Raises:
-        MissError: Experts are not added one by one, each once, starting from 0.
+        MissError: Experts are not added one at a time, each once, starting from 0.
     """
     sums: dict[Value | None, Value] = {}
     for expert in experts:
@@ -202,7 +202,7 @@ def _summed(graph: Graph, experts: Sequence[Match]) -> Value:
     last: Value | None = None
     for _ in experts:
         if last not in sums:
-            raise MissError(experts[0].node, "results of experts are not added one by one, starting from 0")
+            raise MissError(experts[0].node, "results of experts are not added one at a time, starting from 0")
         last = sums[last]
     assert last is not None
     return last

@@ -85,7 +85,7 @@ def hand_over(
     if name in _SUB_BYTE or name.startswith(("int4", "uint4", "int2", "uint2", "float4")):
         raise UnsupportedError(
             "GP390",
-            f"a cache of type {name} cannot be handed over in place: its elements share bytes",
+            f"a cache of type {name} cannot be transferred in place: its elements share bytes",
             "keep the cache in a type of whole bytes, for example i8 or f16",
         )
     _check(buffer, source, destination, extent)

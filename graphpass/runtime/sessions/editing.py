@@ -133,7 +133,7 @@ class EditableSession:
 
         Raises:
             UsageError: GP251, a name is not in `adapters`, or a value has another shape.
-            UnsupportedError: GP370, slots were reordered such that recomputation gives other contents.
+            UnsupportedError: GP370, slots were reordered, and recomputation would have other results.
         """
         values = adapter_values(self.store.adapters, weights)
         if values and self._slots is not None:
@@ -475,7 +475,7 @@ class EditableSession:
 
     def _check_history(self, slots: Slots) -> None:
         if not slots.is_history:
-            message = "cannot recompute the tokens: slots were reordered, and recomputation gives other contents"
+            message = "cannot recompute the tokens: slots were reordered, and recomputation would have other results"
             hint = "rewind to before the reorder"
             if self.store.growing_sealed:
                 message += ", and the runtime does not expose its caches"

@@ -45,7 +45,7 @@ class DecodeSession(EditableSession):
         takes_tree: Whether the model has input ``tree_mask``, which hides new tokens from each other.
         takes_embeddings: Whether tokens are fed as embeddings; ids require `embed_with`.
         axes: Leading axes of positions: ``(3,)`` for time, height and width; ``()`` for one position per token.
-        moves_slots: Whether slots may be reordered even if a recomputation gives other contents.
+        moves_slots: Whether slots may be reordered even if a recomputation has other results.
         takes_any_positions: Whether positions may differ from the numbers of their slots.
 
     Examples:
@@ -410,10 +410,10 @@ class DecodeSession(EditableSession):
         if is_chain(checked):
             return None
         if self.store.fixed:
-            reason = f"cannot hold a tree: cache {self.store.fixed[0].name} has one state, not one per branch"
+            reason = f"cannot store a tree: cache {self.store.fixed[0].name} has one state, not one per branch"
             raise UnsupportedError("GP371", reason, "draft a chain")
         if not self.takes_tree:
-            message = "cannot hold a tree: the model has no input tree_mask"
+            message = "cannot store a tree: the model has no input tree_mask"
             raise UnsupportedError("GP371", message, "run the pass add-tree-mask on it")
         return checked
 

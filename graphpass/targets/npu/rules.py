@@ -149,7 +149,7 @@ def _inputs(model: Model, inventory: Inventory) -> Iterator[Finding]:
             yield Finding("input", port.name, "refused", reason=reason, source=_RESHAPE)
         fed = "i32" if "beam_idx" in names else "i64"
         if not names & KNOWN_INPUTS:
-            reason = "NPUW treats inputs of other names as caches, and reshapes them likewise"
+            reason = "NPUW treats inputs of other names as caches, and reshapes them like caches"
             if names & EDITING_INPUTS:
                 reason += f": use the model without it; {_instead(inventory)}"
             yield Finding("input", port.name, "refused", reason=reason, source=_RESHAPE)

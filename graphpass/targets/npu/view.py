@@ -22,7 +22,7 @@ def view(model: Model, inventory: Inventory) -> View:
         inventory: The caches of the model, which the view is compared with.
     """
     outside = not_stateful_ir(
-        _CONSUMER, model, inventory, finds="names", cross="runs encoder-decoder models in another way"
+        _CONSUMER, model, inventory, finds="names", cross="runs encoder-decoder models differently"
     )
     if outside is not None:
         return outside

@@ -6,7 +6,7 @@ and the output of onnxruntime-genai's builder (0.18, ``models/builders/base.py``
 | provider | tested |
 | --- | --- |
 | CPU | yes |
-| WebGPU | on SwiftShader: models in f32, and features one by one (``tests/targets/ort/webgpu_operators.py``) |
+| WebGPU | on SwiftShader: models in f32, and features one at a time (``tests/targets/ort/webgpu_operators.py``) |
 | CUDA, DirectML | no |
 """
 

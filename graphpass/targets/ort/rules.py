@@ -100,7 +100,7 @@ def _attention(model: Model, inventory: Inventory, provider: Provider) -> Iterat
 
     grouped = {node.name: node for node in model.graph.of_op("GroupQueryAttention")}
     if grouped and not provider.attends_to_past:
-        limit = f"{provider.name} computes several new tokens as a prompt without a past: feed them one by one"
+        limit = f"{provider.name} computes several new tokens as a prompt without a past: feed them one at a time"
         yield Finding.of_model(model, "taken", limit, provider.source)
     read = model.analysis(find_grouped_queries)
     for block in inventory.attention:

@@ -38,10 +38,10 @@ class ORT(Target):
             tested, WebGPU in f32 only.
         cache: With ``reorder``, the inputs ``src_idx`` and ``dst_idx`` move slots of the pasts, and a shorter mask
             trims them.
-        padding: Supported sides of padding, see `fuse-group-query-attention`. With ``right``, left-padded batches give
-            wrong outputs. By default ``any``, on ``cuda`` and ``dml`` ``right``.
+        padding: Supported sides of padding, see `fuse-group-query-attention`. With ``right``, outputs of
+            left-padded batches are wrong. By default ``any``, on ``cuda`` and ``dml`` ``right``.
         batch: With ``any``, batches accept several new tokens after a past, see `count-new-tokens`; this requires
-            ONNX Runtime 1.32. With ``one``, sessions feed such tokens one by one.
+            ONNX Runtime 1.32. With ``one``, sessions feed such tokens one at a time.
         context: Number of positions in rotary tables; by default that in ``config.json``. If unknown, rotary embeddings
             are unchanged.
         logits: With ``last``, only the logits of each row's last token are computed; see `last-logits`.

@@ -29,7 +29,7 @@ def observe(model: Model) -> Observation:
     if weight_bytes(model.graph) >= _LARGE and not is_compressed:
         with weights_in_place():
             observation = _observe(model)
-        # Kernels may support repacked weights only, so a refusal counts with the usual options alone.
+        # Kernels may support repacked weights only, so only a refusal with the usual options counts.
         if observation.refused is None:
             return observation
     return _observe(model)

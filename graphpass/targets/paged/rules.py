@@ -54,7 +54,7 @@ def predict(model: Model, inventory: Inventory) -> tuple[Finding, ...]:
         return (Finding.of_model(model, "refused", "it has no variables: run make-stateful", _TRANSFORMATION),)
     attention = attention_findings(model, inventory, _require_form, _MATCHER, "refused")
     if not any(True for _ in model.graph.of_op("ScaledDotProductAttention")):
-        lacks = Finding.of_model(model, "refused", "it holds no ScaledDotProductAttention", _TRANSFORMATION)
+        lacks = Finding.of_model(model, "refused", "it has no ScaledDotProductAttention", _TRANSFORMATION)
         return tuple(finding for finding in attention if not finding.holds) or (lacks,)
     verdicts = {finding.name: finding for finding in attention}
     rest = (*_caches(model.graph, inventory, verdicts), *_numbers(model, inventory, verdicts))

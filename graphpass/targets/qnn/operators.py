@@ -85,15 +85,13 @@ def why_on_cpu(graph: Graph, node: Node) -> str | None:
         node: One of the `computed_nodes`.
     """
     if node.op in {"Gather", "GatherND"} and _takes_matrices(graph, node):
-        return "it gathers matrices of a product, as for experts, which crashes or gives wrong outputs"
+        return "it gathers matrices of a product, as for experts, which crashes or computes wrong outputs"
     if node.op in _UNTYPED:
         return None
     if node.op == "Erf":
         return None if _is_in_gelu(graph, node) else "no builder of the provider supports it outside of a Gelu"
     if node.op == "Reciprocal" and _is_in_norm(graph, node):
-        return (
-            "its compiler ends with error 1002 where a norm multiplies by the Reciprocal of a Sqrt: run lower-for-htp"
-        )
+        return "its compiler ends with error 1002 if a norm multiplies by the Reciprocal of a Sqrt: run lower-for-htp"
     types = _TYPES.get(node.op)
     if node.op == "Trilu":
         return "no builder of the provider supports it: run lower-for-htp"

@@ -54,7 +54,7 @@ class QNN(Target):
 
     @property
     def split(self) -> Split:
-        # Iterations of loops stand in static models alone.
+        # Only static models contain unrolled loops.
         after = "flatten-rows,lower-for-htp"
         return Split(self.prompt, self.prompt if self.chunk is None else self.chunk, self.capacity, after)
 

@@ -100,7 +100,7 @@ def plan(reference: Model, candidate: Model) -> Plan | str:
         return "no values between layers have the same weights upstream in both models"
     sides = [_parts(chain, [pair[side] for pair in pairs], _starts(chains, pairs)) for side, chain in enumerate(chains)]
     if len(sides[0]) < 2:
-        return "all caches lie in one part"
+        return "all caches are in one part"
     return Plan(tuple(zip(*sides, strict=True)), contents)
 
 

@@ -116,7 +116,7 @@ def _check_names(model: Model, names: Collection[str]) -> None:
     """Check that ``model`` has nodes of these names.
 
     Raises:
-        UsageError: GP271, it lacks one.
+        UsageError: GP271, the model lacks a node.
     """
     nodes = {node.name for node in inlined(model).graph.nodes} if names else set()
     for name in names:
@@ -149,7 +149,7 @@ def _compared(
         except UnsupportedError as error:
             planned = f"a part cannot run alone: {error.message}"
     whole = compare_by(request, reference, candidate)
-    return replace(whole, skipped=(*whole.skipped, f"layers one by one: {planned}"))
+    return replace(whole, skipped=(*whole.skipped, f"layer by layer: {planned}"))
 
 
 @contextlib.contextmanager

@@ -209,7 +209,7 @@ class Comparer:
     def unequal_or_downstream(self) -> list[ComparedResult]:
         """Return the results that are not proven equal, and all results downstream of their producers.
 
-        A fused attention returns the caches and what is computed from them.
+        A fused attention operator returns both a cache and a result that is computed from the cache.
         """
         graph, unequal, downstream = self.models[1].graph, [], set[int]()
         for result in self.results:

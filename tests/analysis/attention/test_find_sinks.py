@@ -135,7 +135,7 @@ class ScoresOfTwoProducts(PlainAttention):
         (SinkDroppedWithMore, "exactly the first or last column of its probabilities .at Slice"),
         (EveryOtherColumn, "exactly the first or last column of its probabilities .at Slice"),
         (StridedOverRows, "exactly the first or last column of its probabilities .at StridedSlice"),
-        (SinkDroppedTwice, "Slice lies between its Softmax and the value"),
+        (SinkDroppedTwice, "Slice is between its Softmax and the value"),
         (SinkThatIsRead, "exactly the first or last column of its probabilities .at VariadicSplit"),
         (TwoColumns, "its attention sink has more than one column"),
         (SinkOfEachRow, "its attention sink is not one value per head"),

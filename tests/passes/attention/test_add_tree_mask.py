@@ -208,7 +208,7 @@ class TestRefuses:
     def test_linear_caches_are_refused(self):
         model = openvino_model("lfm2")
         exposed = PassManager(parse("expose-position-ids")).run(model).model
-        with pytest.raises(UnsupportedError, match=r"GP362: .*cache .*conv.* cannot hold a tree"):
+        with pytest.raises(UnsupportedError, match=r"GP362: .*cache .*conv.* cannot store a tree"):
             PassManager([AddTreeMask()]).run(exposed)
 
     def test_a_second_run_is_refused(self):

@@ -132,4 +132,4 @@ def test_quantized_operands_stay():
     model = openvino.Model([ops.result(ops.matmul(weights, inputs[2], False, False))], inputs)
     _, found, (note,) = fused(model)
     assert "ScaledDotProductAttention" not in found
-    assert "lies between its scores and its Softmax" in note
+    assert "is between its scores and its Softmax" in note

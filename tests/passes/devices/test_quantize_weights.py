@@ -37,7 +37,7 @@ def test_the_result_is_the_reference_with_its_weights_rounded():
     compared = graphpass.verify(exported("llama/onnx"), result.model, steps=2)
     assert compared.passed
     assert compared.max_abs_difference < 1e-4
-    assert "rounding of 15 weights to 4 bits: the reference runs with them rounded alike" in compared.skipped
+    assert "rounding of 15 weights to 4 bits: the reference runs with the same rounding" in compared.skipped
 
 
 @pytest.mark.parametrize("port", [1, 2, 3])
@@ -64,7 +64,7 @@ def test_families_are_quantized_and_verified(name, dtype, tmp_path, capfd):
     source = export(*name.split("/"))
     done = in_process(capfd, "convert", source, "-o", tmp_path / "out", "--target", f"web{{dtype={dtype}}}")
     assert done.code == 0, done.err
-    assert "weights to 4 bits: the reference runs with them rounded alike" in done.out
+    assert "weights to 4 bits: the reference runs with the same rounding" in done.out
     assert (tmp_path / "out" / "onnx" / f"model_{dtype}.onnx").is_file()
 
 

@@ -91,7 +91,7 @@ def test_directml_supports_one_token_after_a_past():
     model = converted(exported("llama/onnx"), "ort{device=dml}").model
     found = [one.reason for one in target.predict(model, analyze_caches(model)) if one.subject == "model"]
     assert found == [
-        "DmlExecutionProvider computes several new tokens as a prompt without a past: feed them one by one"
+        "DmlExecutionProvider computes several new tokens as a prompt without a past: feed them one at a time"
     ]
 
 
