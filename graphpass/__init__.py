@@ -10,7 +10,7 @@
 
 from importlib import import_module
 
-TYPE_CHECKING = False  # as of typing, which takes longer to import than all else here
+TYPE_CHECKING = False  # importing typing takes longer than the rest of this module
 if TYPE_CHECKING:
     from graphpass.analysis.caches.inventory import analyze_caches as analyze_caches
     from graphpass.api.check import check as check
@@ -118,5 +118,5 @@ def _load(name: str) -> object:
     return getattr(import_module(_MODULES[name]), name)
 
 
-if not TYPE_CHECKING:  # else any name would be one for type checkers
+if not TYPE_CHECKING:  # else type checkers would accept any name
     __getattr__ = _load

@@ -341,7 +341,7 @@ GP606 --require proven demands a result that is equal to its input for every inp
   numbers only. The message lists the first of them. Without the option the numbers decide.
 """
 
-#: Meaning and cure by error id.
+#: Meaning and remedy by error id.
 CATALOG: dict[str, str] = {
     entry[:5]: " ".join(entry[6:].split()) for entry in re.split(r"\n(?=GP\d{3} )", _ENTRIES.strip())
 }

@@ -11,7 +11,7 @@ import re
 #: Control characters, marks that reverse the direction of text, and separators of lines besides the newline.
 _HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
-#: Commands of CI systems: GitHub Actions reads `::` at the begin of a line, and `##[` anywhere.
+#: Commands of CI systems: GitHub Actions reads `::` at the beginning of a line, and `##[` anywhere.
 _COMMANDS = re.compile(r"^(\s*):(?=:)|(?<=#)#(?=\[|vso\[)", re.MULTILINE)
 
 

@@ -103,7 +103,7 @@ def _option(pass_class: type, field: dataclasses.Field[Any], docs: dict[str, str
 
 
 def _annotation(pass_class: type, field: dataclasses.Field[Any]) -> object:
-    # Resolve only this annotation: other annotations may use names that exist for type checkers alone.
+    # Resolve only this annotation: other annotations may use names that exist for type checkers only.
     owner = next(base for base in pass_class.__mro__ if field.name in inspect.get_annotations(base))
     holder = types.SimpleNamespace(__annotations__={field.name: field.type})
     return typing.get_type_hints(holder, vars(sys.modules[owner.__module__]))[field.name]

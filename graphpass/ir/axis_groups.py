@@ -69,7 +69,7 @@ def _remainder(
     old: tuple[Dimension, ...], new: tuple[Dimension, ...], olds: list[int], news: list[int]
 ) -> list[AxisGroup] | None:
     if not olds or not news:
-        # Axes left in one shape alone must have size 1.
+        # Axes that only one shape has must have size 1.
         is_single = all(size == 1 for size in [*(old[axis] for axis in olds), *(new[axis] for axis in news)])
         return None if not is_single else [(olds, [])] if olds else []
     if len(olds) == 1 or len(news) == 1:

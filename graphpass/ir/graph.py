@@ -138,7 +138,7 @@ class Spelling:
     attributes: Mapping[str, Any]
 
 
-#: Most elements of a constant that a graph keeps once it is read.
+#: Maximum number of elements of a constant that a graph keeps once it is read.
 _MOST_KEPT = 4096
 
 

@@ -34,7 +34,7 @@ ROUNDED = "rounded caches"
 #: are up to 1.2 % and 13 %; with scales of half the size at least 9 % and 30 %.
 _MOST = {8: 0.05, 4: 0.25}
 
-#: Likewise of logits. Measured: 0.6 % to 6 %, and 6 % to 49 %. Independent logits differ by 141 %.
+#: The same error of logits. Measured: 0.6 % to 6 %, and 6 % to 49 %. Independent logits differ by 141 %.
 _MOST_OF_LOGITS = {8: 0.2, 4: 0.8}
 
 #: Length of the prompt that fills the caches, and number of ids skipped before it, which calibrations use.

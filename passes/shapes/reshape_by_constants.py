@@ -19,7 +19,7 @@ from graphpass.ir.values import INTEGERS, known_elements
 if TYPE_CHECKING:
     import numpy
 
-#: Most elements of a tensor that is folded as sizes.
+#: Maximum number of elements of a tensor that is folded as sizes.
 _FEW = 16
 
 

@@ -19,7 +19,7 @@ from graphpass.ir.operators import ARITHMETIC, MOVES
 from graphpass.ir.values import fixed_size, multiplies_matrices
 from graphpass.progress import counting
 
-#: Limit of operators to search, because heads are copied within their layer.
+#: Maximum number of operators to search, because heads are copied within their layer.
 _LIMIT = 24
 
 

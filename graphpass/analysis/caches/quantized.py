@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 #: Input indices of the scales of keys and of values.
 _PORTS = (12, 13)
 
-#: Limit of elements of a scale: ``heads * head_dim``.
+#: Maximum number of elements of a scale: ``heads * head_dim``.
 _MOST = 1 << 20
 
 

@@ -15,7 +15,7 @@ from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.operators import LOOP_ENTRIES, LOOP_EXITS, inner_state
 from graphpass.ir.values import fixed_size
 
-#: Limit of values to search, because a cache is updated within its layer.
+#: Maximum number of values to search, because a cache is updated within its layer.
 _LIMIT = 400
 
 

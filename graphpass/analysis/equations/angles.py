@@ -25,7 +25,7 @@ from graphpass.ir.model import Model
 from graphpass.ir.operators import ARITHMETIC, GATHERS, LAYOUT, SLICES, SPLITS
 from graphpass.ir.values import REALS
 
-#: Most channels of a table that is derived channel by channel; learned embeddings have more.
+#: Maximum number of channels of a table that is derived channel by channel; learned embeddings have more.
 _MOST_CHANNELS = 1024
 
 #: Operators between projections and scores.

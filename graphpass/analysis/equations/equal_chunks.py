@@ -11,7 +11,7 @@ from graphpass.analysis.symbolic.sizes import Sizes
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.operators import SOURCES
 
-#: Most elements of a constant in a region that is compared.
+#: Maximum number of elements of a constant in a region that is compared.
 _LARGEST = 1 << 16
 
 

@@ -34,7 +34,7 @@ ROW, QUERY, POSITION = ex.index("row", BATCH), ex.index("query", LENGTH), ex.len
 #: Operators between a projection and its rotated result.
 _ROTATES = ARITHMETIC | GATHERS | LAYOUT | SLICES | SPLITS | {"Concat", "Negative", "RotaryEmbedding"}
 
-#: Most operators between them; the fixtures have 26.
+#: Maximum number of operators between them; the fixtures have 26.
 _MOST = 96
 
 #: Number of positions of a table that are computed at once.

@@ -85,7 +85,7 @@ def find_weighing(model: Model) -> Weighing:
     """Return the weights of new tokens in ``model``, for `Model.analysis`."""
     graph, inventory = model.graph, analyze_caches(model)
     mask = graph.parameters.get(MASK)
-    # A mask of the new tokens alone has no other columns.
+    # A mask of only the new tokens has no other columns.
     if mask is None or inventory.kind != "hybrid" or find_step_tokens(model, inventory).masks_new_tokens:
         return Weighing()
     elements = model.analysis(find_elements)

@@ -14,7 +14,7 @@ from graphpass.ir.miss import Miss, MissError, or_miss
 from graphpass.ir.operators import ELEMENTWISE, KEEPS_ORDER, NORMS, RESHAPES, SLICES, SPLITS
 from graphpass.ir.values import fixed_size
 
-#: Most operators between the products of an expert.
+#: Maximum number of operators between the products of an expert.
 _LIMIT = 64
 
 #: Operators between a stored bias and its Add.

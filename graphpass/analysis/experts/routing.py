@@ -22,7 +22,7 @@ _TAKE_SIGNS = LAYOUT | SLICES | SPLITS | {"Gather", "GatherElements", "ReduceMax
 #: Largest epsilon of a divisor, which does not change a sum of probabilities in f32.
 _EPSILON = 1e-9
 
-#: Most values between weights and the scores of a router.
+#: Maximum number of values between weights and the scores of a router.
 _LIMIT = 64
 
 

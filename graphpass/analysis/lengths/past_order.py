@@ -54,7 +54,7 @@ _INSIDE = ARITHMETIC | EXTREMA | KEEPS_ORDER | QUANTIZERS | SLICES | SPLITS | {
 #: Operators that rearrange their first input as the other inputs specify.
 _FIRST_ONLY = LAYOUT | SPLITS | {"CumSum", "Pad", "Trilu"}
 
-#: Most elements of an integer tensor that may be a shape.
+#: Maximum number of elements of an integer tensor that may be a shape.
 _FEW = 8
 
 PastOrder: TypeAlias = Literal["any", "order", "index"]

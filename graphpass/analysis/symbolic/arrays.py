@@ -193,7 +193,7 @@ def _range(inputs: Sequence[Array]) -> Array | None:
     return numpy.arange(start, stop, step) if step and abs(stop - start) <= _LONGEST * abs(step) else None
 
 
-#: Most elements of a Range.
+#: Maximum number of elements of a Range.
 _LONGEST = 1 << 24
 
 _BY_NUMPY: dict[str, Callable[[Node, Sequence[Array]], Array | None]] = {

@@ -19,7 +19,7 @@ from graphpass.analysis.symbolic.nodes import (
     total,
 )
 
-#: Most terms of a polynomial whose sign is decided without the solver.
+#: Maximum number of terms of a polynomial whose sign is decided without the solver.
 _MOST_TERMS = 64
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import numpy
 
 
-#: Most elements of a constant that is read: those of a mask ``[4096, 4096]``.
+#: Maximum number of elements of a constant that is read: those of a mask ``[4096, 4096]``.
 LARGEST_MASK = 1 << 24
 
 

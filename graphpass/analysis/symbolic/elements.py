@@ -39,13 +39,13 @@ Steps: TypeAlias = "Generator[Request, Expr, Expr]"
 
 Rule: TypeAlias = "Callable[[Element], Steps]"
 
-#: Most elements that one element depends on; masks of exports have up to 300.
+#: Maximum number of elements that one element depends on; masks of exports have up to 300.
 LIMIT = 4000
 
-#: Most elements of a vector of bounds, axes or sizes.
+#: Maximum number of elements of a vector of bounds, axes or sizes.
 _MOST_INTEGERS = 16
 
-#: Most nested derivations of sizes that `Sizes` does not infer.
+#: Maximum number of nested derivations of sizes that `Sizes` does not infer.
 _DEEPEST = 16
 
 

@@ -403,7 +403,7 @@ def _joined(op: Literal["and", "or"], operands: Iterable[Expr]) -> Expr:
     return neutral if not ordered else ordered[0] if len(ordered) == 1 else make(op, tuple(ordered), "bool")
 
 
-#: Most comparisons in one conjunction or disjunction that are checked for implications.
+#: Maximum number of comparisons in one conjunction or disjunction that are checked for implications.
 _MOST_COMPARED = 16
 
 
@@ -461,7 +461,7 @@ def choose(condition: Expr, then: Expr, otherwise: Expr) -> Expr:
     return make("choose", (condition, then, otherwise), "int" if then.sort == otherwise.sort == "int" else "real")
 
 
-#: Most constants in nested choices over which a function is distributed.
+#: Maximum number of constants in nested choices over which a function is distributed.
 _MOST_CHOICES = 8
 
 

@@ -120,7 +120,7 @@ def starts_at_first(graph: Graph, node: Node) -> bool:
     return bool(cuts) and all(cut.starts_at_first for cut in cuts)
 
 
-#: Most elements of a tensor that is read or computed; scales, shapes and indices are small.
+#: Maximum number of elements of a tensor that is read or computed; scales, shapes and indices are small.
 LIMIT = 4096
 
 

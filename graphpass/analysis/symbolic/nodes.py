@@ -215,7 +215,7 @@ def walk(*roots: Expr, known: Container[Expr] = ()) -> Iterator[Expr]:
     Expressions in ``known`` are neither yielded nor descended into.
     """
     seen: set[Expr] = set()
-    # A tuple marks an expression whose operands lie above it.
+    # A tuple marks an expression whose operands are above it on the stack.
     pending: list[Expr | tuple[Expr]] = [*reversed(roots)]
     while pending:
         expr = pending.pop()

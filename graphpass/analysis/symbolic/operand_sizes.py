@@ -13,7 +13,7 @@ from graphpass.ir.graph import Graph, Value
 if TYPE_CHECKING:
     import numpy
 
-#: Most elements of an integer tensor whose content is inferred.
+#: Maximum number of elements of an integer tensor whose content is inferred.
 LARGEST = 16
 
 Inferred: TypeAlias = "tuple[Expr | None, ...] | None"

@@ -22,7 +22,7 @@ from graphpass.ir.values import multiplies_matrices
 if TYPE_CHECKING:
     pass
 
-#: Most sizes that are recorded as broadcast to one dimension.
+#: Maximum number of sizes that are recorded as broadcast to one dimension.
 _MOST_PARTS = 16
 
 

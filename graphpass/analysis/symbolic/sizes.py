@@ -23,7 +23,7 @@ from graphpass.ir.model import Model
 from graphpass.ir.values import INTEGERS
 from graphpass.progress import counting
 
-#: Most rounds of inference; equalities of one round may prove others in the next. The fixtures need two.
+#: Maximum number of rounds of inference; equalities of one round may prove others in the next. The fixtures need two.
 _ROUNDS = 4
 
 

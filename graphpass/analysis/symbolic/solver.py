@@ -29,7 +29,7 @@ _MOST_WORK = 8_000_000
 #: z3's ``timeout`` for one query in milliseconds, for work that ``rlimit`` does not count.
 _TIME_LIMIT = 20_000
 
-#: Most rounds of one query that add actual values of tables and functions.
+#: Maximum number of rounds of one query that add actual values of tables and functions.
 _MOST_LESSONS = 24
 
 #: Longest row of a mask that is constructed from running sums.
@@ -38,7 +38,7 @@ _LONGEST_ROW = 1 << 16
 #: Represents infinity; larger than every f64.
 _INFINITE = Fraction(10**400)
 
-#: Most subexpressions of a condition that z3 gets.
+#: Maximum number of subexpressions of a condition that z3 gets.
 _LARGEST = 2000
 
 

@@ -32,7 +32,7 @@ class NPU(StatefulTarget):
         *("split-value-transposes", "read-length-from-keys"),
         *("lower-boolean-masks", "reshape-results", "rename-variables"),
     )
-    # Identities are free in static shapes, and NPUW partitions models at routers and experts, which it finds by form
+    # Identities cost no time if static, and NPUW partitions models at routers and experts, which it finds by form
     # and name. On 2026.4.1, without a Reshape to the same shape after the experts it refuses afmoe, and without an
     # identity Slice before a ScatterElementsUpdate it reads wrong experts in phimoe, unless both NPUW_LLM_.._MOE_HINT
     # are DENSE.

@@ -22,7 +22,7 @@ Array: TypeAlias = NDArray[Any]
 _MODULE, _HINT = "onnxruntime_genai", "pip install 'graphpass[ort-genai]'"
 
 #: Option of ONNX Runtime's sessions: kernels read the mapped weights, without a repacked copy of all of them. Products
-#: with compressed weights decompress them in each step then.
+#: with compressed weights then decompress them in each step.
 _UNPACKED = {"session.disable_prepacking": "1"}
 
 
@@ -84,7 +84,7 @@ def _observe(
             stage_onnx(model.proto, model.path, folder, file, link=True)
         texts = [config]
         if not any(True for model in models.values() for _ in model.graph.of_op(*COMPRESSED_PRODUCTS, "QMoE")):
-            # Kernels may support repacked weights only, so a refusal counts with the options of the result alone.
+            # Kernels may support repacked weights only, so only a refusal with the options of the result counts.
             texts.insert(0, _with_session_options(config, _UNPACKED))
         for text in texts:
             (folder / "genai_config.json").write_text(text, encoding="utf-8")

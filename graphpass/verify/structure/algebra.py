@@ -35,13 +35,13 @@ _ROUNDING = 1e-6
 #: Largest finite f32.
 LARGEST = float(numpy.finfo(numpy.float32).max)
 
-#: Most conditions that are moved outermost.
+#: Maximum number of conditions that are moved outermost.
 _MOST_CONDITIONS = 48
 
 #: Longer sums become definitions where they are factors or bases, which keeps the work linear in experts and layers.
 _MOST_TERMS = 8
 
-#: Most cases of an expression whose conditions are moved outermost.
+#: Maximum number of cases of an expression whose conditions are moved outermost.
 _MOST_CASES = 48
 
 
@@ -374,7 +374,7 @@ def is_positive(expr: Expr) -> bool:
     return _least_sign(expr) == 1
 
 
-#: Most nested expressions whose signs are derived: a norm or a softmax, but not the layers before it.
+#: Maximum number of nested expressions whose signs are derived: a norm or a softmax, but not the layers before it.
 _DEEPEST = 12
 
 

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
     Matrix = numpy.ndarray[Any, Any]
 
-#: Fewest elements of a row that is compared.
+#: Minimum number of elements of a row that is compared.
 _SHORTEST = 4
 
-#: Most blocks of a constant; others are not decomposed.
+#: Maximum number of blocks of a constant; others are not decomposed.
 _MOST_BLOCKS = 16
 
-#: Most elements of a row that its hash reads, and most rows of one hash; rows of zeros may be many.
+#: Maximum number of elements of a row that its hash reads, and of rows of one hash; rows of zeros may be many.
 _HASHED, _MOST_ALIKE = 64, 64
 
 

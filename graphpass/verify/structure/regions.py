@@ -22,7 +22,7 @@ Key: TypeAlias = Definition | Expr
 Form: TypeAlias = "tuple[Key, Sequence[Expr]]"
 """Identity of a tensor, and its indices in the order of the definition; no indices for other expressions."""
 
-#: Most listed operators.
+#: Maximum number of listed operators.
 _LISTED = 12
 
 #: Operators that are not counted, since they compute no data.

@@ -114,7 +114,7 @@ class Inputs:
     moves: Mapping[int, Value]
 
 
-#: Most nested sizes that are functions of operands.
+#: Maximum number of nested sizes that are functions of operands.
 _DEEPEST = 8
 
 

@@ -75,7 +75,7 @@ def _folded(function: Callable[[Expr, Expr], Expr]) -> Rule:
 def _maximum(*operands: Expr) -> Expr:
     above = [operand for operand in operands if operand.as_number is None or operand.as_number > _LOWEST]
     if len(above) == 1 and not any(part.as_number == -math.inf for part in ex.walk(above[0])):
-        # Scores and masks are bounded by the lowest number, for example after an Add to masked ones.
+        # Scores and masks are bounded by the lowest number, for example after an Add to masked scores.
         return above[0]
     return reduce(ex.maximum, operands)
 
