@@ -81,7 +81,7 @@ def test_an_ignored_tree_mask_is_found_by_trees_only() -> None:
 def test_an_impossible_comparison_gets_a_hint() -> None:
     model = onnx_model("llama")
     fixed = run_passes(model, "static-cache{capacity=16}")
-    with pytest.raises(UsageError, match="which a comparison over 12 steps needs") as caught:
+    with pytest.raises(UsageError, match="which a comparison over 12 steps requires") as caught:
         compare(model, fixed)
     assert caught.value.id == "GP267"
     assert "--steps" in str(caught.value.hint)
