@@ -104,7 +104,7 @@ class PromptLookup:
         check_positive(length=self.length, ngram=self.ngram, width=self.width)
 
     def propose(self, history: Sequence[int]) -> Sequence[Sequence[int]]:
-        """Return the tokens after earlier occurrences of the last tokens; empty without any."""
+        """Return the tokens that followed earlier occurrences of the last tokens; empty without one."""
         tokens = tuple(history)
         for size in range(min(self.ngram, len(tokens) - 1), 0, -1):
             places = (end for end in range(len(tokens) - 1, size - 1, -1) if tokens[end - size : end] == tokens[-size:])
