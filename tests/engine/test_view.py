@@ -22,6 +22,7 @@ IR = parse_model('%x = Parameter {names=["a", "b"]} : f32[4]\n%y = Relu(%x)\nRes
 def test_problems_outweigh_doubts(given, verdict, reasons):
     view = judged("program", inventory(cache()), {"k": "kv"}, **given)
     assert (view.verdict, view.reasons[: len(reasons)]) == (verdict, reasons)
+    assert len(set(view.reasons)) == len(view.reasons)
 
 
 def test_a_cache_of_unknown_kind_is_a_doubt_and_one_that_is_not_seen_is_nothing():
