@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from graphpass.analysis.attention.find import find_attention
-from graphpass.analysis.attention.types import Attention
+from graphpass.analysis.attention.find import find_attention, find_score_masks
+from graphpass.analysis.attention.operators import operator_sinks
+from graphpass.analysis.attention.types import Attention, Mask
 from graphpass.analysis.symbolic.folding import fold_elements
 from graphpass.analysis.symbolic.sizes import infer_sizes
 from graphpass.ir.graph import Graph, Node, Value
@@ -36,17 +37,17 @@ class TiledHeads:
 def find_tiled_heads(model: Model) -> tuple[TiledHeads | Miss, ...]:
     """Return attention with tiled heads, or why its heads cannot be permuted."""
     found = []
-    for attention in model.analysis(find_attention):
+    for attention, masks in zip(model.analysis(find_attention), model.analysis(find_score_masks), strict=True):
         tiles = tuple(
             model.graph.producer(operand) for operand in (attention.key, attention.value) if operand is not None
         )
         if attention.miss is None and [tile.op for tile in tiles] == ["Tile", "Tile"]:
-            found.append(_read(model, attention, tiles))
+            found.append(masks if isinstance(masks, Miss) else _read(model, attention, masks, tiles))
     return tuple(found)
 
 
 @or_miss
-def _read(model: Model, attention: Attention, tiles: tuple[Node, ...]) -> TiledHeads:
+def _read(model: Model, attention: Attention, masks: tuple[Mask, ...], tiles: tuple[Node, ...]) -> TiledHeads:
     graph, (key, value) = model.graph, tiles
     times, heads, query = _times(graph, key), _heads(model, key.source()), attention.query
     if times is None or heads is None or (times, heads) != (_times(graph, value), _heads(model, value.source())):
@@ -56,7 +57,8 @@ def _read(model: Model, attention: Attention, tiles: tuple[Node, ...]) -> TiledH
     ends = [_reader(graph, operand) for operand in (query, key.outputs[0], value.outputs[0])]
     if None in ends or ends[0] != ends[1]:
         raise MissError(key, "its query, key or value has other users than the attention")
-    if attention.sink is not None or any(_heads(model, mask.value) != 1 for mask in attention.masks):
+    has_sink = operator_sinks(attention.node) if attention.is_fused else attention.sink is not None
+    if has_sink or any(_heads(model, mask.value) != 1 for mask in masks):
         raise MissError(key, "its mask or attention sink differs from head to head")
     return TiledHeads(attention, query, (key, value), heads, times)
 
