@@ -160,8 +160,8 @@ def multiply(left: Expr, right: Expr) -> Expr:
 
 
 #: Limits of expanded products of integers: degree, number of terms, bits of coefficients. Sizes of an untrusted graph
-#: may grow exponentially by repeated squares.
-_MOST_FACTORS, _MOST_TERMS, _MOST_BITS = 8, 256, 128
+#: may grow exponentially by repeated squares. The largest numbers of f32 have 128 bits.
+_MOST_FACTORS, _MOST_TERMS, _MOST_BITS = 8, 256, 256
 
 
 def _is_large(left: Polynomial, right: Polynomial) -> bool:
