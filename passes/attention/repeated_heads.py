@@ -23,4 +23,9 @@ def repeated_heads(write: Writer, value: Value, heads: int, times: int) -> Opera
         return value
     copies = write.op("Unsqueeze", value, axes=[2])
     copies = write.op("Broadcast", copies, [1, 1, times, 1, 1], mode="bidirectional")
-    return write.op("Reshape", copies, [0, heads * times, -1, fixed_size(value, 3) or -1], zero_keeps=True)
+    size = fixed_size(value, 3)
+    if size is not None:
+        return write.op("Reshape", copies, [0, heads * times, -1, size], zero_keeps=True)
+    own = write.op("Gather", write.op("ShapeOf", value), [3], axis=0, label="size")
+    shape = write.op("Concat", [0, heads * times, -1], own, axis=0, label="shape")
+    return write.op("Reshape", copies, shape, zero_keeps=True)
