@@ -13,7 +13,7 @@ _KEPT = MOVES | SLICES | {"Concat"}
 
 def rounds_activations(graph: Graph) -> bool:
     """Return whether activations are rounded to integers, with constant or dynamic scales."""
-    return any(graph.of_op("DynamicQuantizeLinear", "QuantizeLinear"))
+    return any(graph.of_op("DynamicQuantizeLinear", "FakeQuantize", "QuantizeLinear"))
 
 
 def quantized_ports(graph: Graph) -> Iterator[tuple[Node, tuple[Use, ...]]]:

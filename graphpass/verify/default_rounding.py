@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,11 +26,28 @@ _PROMPT = 40
 NO_ROOM = ("GP267", "GP322")
 
 
+@dataclass(frozen=True, slots=True)
+class _Default:
+    """A default of a plugin that rounds.
+
+    Attributes:
+        name: The property.
+        exact: The value with which comparisons run.
+        value: The default.
+        effect: The computation by default, as text after the name of the device.
+    """
+
+    name: str
+    exact: str
+    value: str
+    effect: str
+
+
 def with_default_rounding(proven: Comparison, candidate: Model, request: ProofRequest) -> Comparison:
-    """Add a warning if the plugin rounds activations by default.
+    """Add a warning for each default of the plugin that rounds.
 
     Comparisons run with activations in f32. The plugin rounds them to 8 bits before products with compressed weights,
-    unless its property is set otherwise.
+    and computes products of activations that the model rounds in integers, unless its properties are set otherwise.
 
     Args:
         proven: The comparison, without rounding of activations.
@@ -37,24 +55,41 @@ def with_default_rounding(proven: Comparison, candidate: Model, request: ProofRe
         request: The settings of the comparison.
 
     Returns:
-        The comparison with a warning, or with the reason why rounding was not compared; unchanged without rounding.
+        The comparison with warnings, or with the reason why rounding was not compared; unchanged without rounding.
 
     Raises:
         UnsupportedError: As `graphpass.runtime.open_session` and `DecodeSession.prefill`.
         UsageError: As `graphpass.runtime.open_session` and `DecodeSession.prefill`.
     """
-    if candidate.dialect != "openvino" or not is_compressed(candidate.graph):
+    if candidate.dialect != "openvino":
         return proven
+    for default in _defaults(candidate, request.device):
+        if default.name not in (request.properties or {}):
+            proven = _with_default(proven, candidate, request, default)
+    return proven
+
+
+def _defaults(candidate: Model, device: str) -> Iterator[_Default]:
     from graphpass.dialects.openvino.model import OpenVINOModel
-    from graphpass.runtime.backends.openvino_request import ROUNDING, default_group_size
+    from graphpass.runtime.backends.openvino_request import (
+        INTEGER_PRODUCTS,
+        ROUNDING,
+        computes_in_integers,
+        default_group_size,
+    )
 
     assert isinstance(candidate, OpenVINOModel)
+    if computes_in_integers(candidate, device):
+        yield _Default(INTEGER_PRODUCTS, "NO", "YES", "computes products of rounded activations in integers")
+    if is_compressed(candidate.graph) and (size := default_group_size(candidate, device)) is not None:
+        yield _Default(ROUNDING, "0", size, "rounds activations to 8 bits before products with compressed weights")
+
+
+def _with_default(proven: Comparison, candidate: Model, request: ProofRequest, default: _Default) -> Comparison:
     device, properties = request.device, dict(request.properties or {})
-    size = default_group_size(candidate, device)
-    if size is None or ROUNDING in properties:
-        return proven
     sessions = [
-        request.opened(candidate, device=device, properties=properties | {ROUNDING: value}) for value in ("0", size)
+        request.opened(candidate, device=device, properties=properties | {default.name: value})
+        for value in (default.exact, default.value)
     ]
     let_take_ids(candidate, *sessions)
     prompt = [Vocabulary.of(sessions[0]).prompt(_PROMPT)] * (sessions[0].fixed_batch or 1)
@@ -70,8 +105,8 @@ def with_default_rounding(proven: Comparison, candidate: Model, request: ProofRe
         return proven
     chosen, again = exact[0].argmax(-1), rounded[0].argmax(-1)
     words = (
-        f"{device} rounds activations to 8 bits before products with compressed weights "
-        f"({ROUNDING}={size} by default): logits of {_PROMPT} tokens move by {largest:.3g}, and "
-        f"{int((chosen != again).sum())} of {len(chosen)} greedy choices change; the comparison ran with {ROUNDING}=0"
+        f"{device} {default.effect} ({default.name}={default.value} by default): logits of {_PROMPT} tokens move by "
+        f"{largest:.3g}, and {int((chosen != again).sum())} of {len(chosen)} greedy choices change; the comparison ran "
+        f"with {default.name}={default.exact}"
     )
     return replace(proven, warnings=(*proven.warnings, words))

@@ -6,10 +6,12 @@ import functools
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
 
+import numpy
 import onnx
 import pytest
-from onnxruntime.quantization import QuantType, quantize_dynamic
+from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_dynamic, quantize_static
 from onnxruntime.quantization.matmul_bnb4_quantizer import MatMulBnb4Quantizer
 from onnxruntime.transformers.float16 import convert_float_to_float16
 from support.loaded import exported
@@ -27,6 +29,7 @@ from graphpass.verify.compare_models import WIDENED
 from graphpass.verify.conditioning import nudged_copies
 from graphpass.verify.difference import Tolerance
 from graphpass.verify.encoder_decoder import compare_encoder_decoders
+from graphpass.verify.layers.proof import compare_within
 
 
 @functools.cache
@@ -42,6 +45,37 @@ def in_int8(name: str) -> OnnxModel:
         # The quantizer writes a model of its own beside the one that it reads.
         source = shutil.copy(find_model(export(name, "onnx")), Path(folder) / "source.onnx")
         quantize_dynamic(source, file, weight_type=QuantType.QInt8)
+        return OnnxModel(onnx.load(file))
+
+
+class Steps(CalibrationDataReader):
+    """Steps of five tokens after a past of three."""
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        random = numpy.random.default_rng(0)
+        pasts = {port.name: (1, 2, 3, 16) for port in model.graph.input if "past" in port.name}
+        self.feeds = [
+            {
+                "input_ids": random.integers(3, 250, (1, 5)),
+                "attention_mask": numpy.ones((1, 8), numpy.int64),
+                "position_ids": numpy.arange(3, 8)[None],
+                **{name: random.standard_normal(shape, numpy.float32) for name, shape in pasts.items()},
+            }
+        ]
+
+    def get_next(self) -> dict[str, Any] | None:
+        return self.feeds.pop() if self.feeds else None
+
+
+@functools.cache
+def in_static_int8() -> OnnxModel:
+    """Return llama with activations of its linear layers rounded to integers."""
+    with tempfile.TemporaryDirectory() as folder:
+        source, file = find_model(export("llama", "onnx")), Path(folder) / "model.onnx"
+        proto = onnx.load(source)
+        linear = [node.name for node in proto.graph.node if node.op_type == "MatMul" and "proj" in node.name]
+        chosen = {"op_types_to_quantize": ["MatMul"], "nodes_to_quantize": linear}
+        quantize_static(source, file, Steps(proto), activation_type=QuantType.QUInt8, **chosen)
         return OnnxModel(onnx.load(file))
 
 
@@ -107,6 +141,19 @@ def test_padding_is_rounded_with_the_rest(target: str) -> None:
     reason = "padding: it enters the scales by which activations of all rows are rounded"
     assert {f"left {reason}", f"right {reason}"} <= set(found.skipped)
     assert any("rows in a batch of 2 and alone" in warning for warning in found.warnings)
+
+
+def test_static_scales_are_proven_and_not_saturated() -> None:
+    """With AVX2 and without VNNI, integer products of both runtimes change logits by a tenth."""
+    model = in_static_int8()
+    result = converted(model, "cpu")
+    assert fused(result) == {"ScaledDotProductAttention"}
+    found = compare_within(model, result, steps=2, examine=True)
+    assert found.passed
+    assert found.is_proven
+    assert not found.skipped
+    # The plugin's integer products may be exact.
+    assert all("computes products of rounded activations in integers" in warning for warning in found.warnings)
 
 
 def test_products_of_four_bits_are_products() -> None:

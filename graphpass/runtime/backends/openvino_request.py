@@ -13,6 +13,7 @@ from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.errors import UnsupportedError
 from graphpass.ir.model import Model
+from graphpass.ir.quantizers import rounds_activations
 from graphpass.runtime.backends.device import Device
 from graphpass.runtime.backends.failures import compiling, running
 from graphpass.runtime.sessions.inputs import Array
@@ -22,6 +23,10 @@ ROUNDING = "DYNAMIC_QUANTIZATION_GROUP_SIZE"
 
 #: Properties that disable the defaults of plugins: bf16 arithmetic, u8 caches and quantized activations.
 _EXACT = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32", ROUNDING: "0"}
+
+#: Compute products of rounded activations in f32. By default the CPU plugin (2026.4.1) computes them in integers; with
+#: AVX2 and without VNNI, pairs are added in 16 bits, which saturate and change logits by up to 0.3 of the largest.
+INTEGER_PRODUCTS = "LP_TRANSFORMS_MODE"
 
 #: Devices that run models on other devices, which are listed after a colon.
 _META = frozenset({"AUTO", "BATCH", "HETERO", "MULTI"})
@@ -45,6 +50,8 @@ class OpenVINORequest:
         _require(device.name)
         with compiling(self._runtime):
             properties = _exact_properties(device.name) if device.exact else {}
+            if device.exact and computes_in_integers(model, device.name):
+                properties[INTEGER_PRODUCTS] = "NO"
             self._compiled = _core().compile_model(_native(model), device.name, {**properties, **device.properties})
         self._request: Any = None
         self._states: dict[str, Any] = {}
@@ -143,6 +150,16 @@ def _require(device: str) -> None:
     if missing is not None:
         message = f"OpenVINO finds no device {missing!r} here, only {', '.join(_core().available_devices)}"
         raise UnsupportedError("GP321", message, "graphpass devices lists devices; WEBGPU and QNN run ONNX models only")
+
+
+def computes_in_integers(model: Model, device: str) -> bool:
+    """Return whether a device computes products of rounded activations in integers by default.
+
+    Args:
+        model: The model.
+        device: The OpenVINO device.
+    """
+    return device == "CPU" and rounds_activations(model.graph)
 
 
 def default_group_size(model: OpenVINOModel, device: str) -> str | None:

@@ -32,7 +32,8 @@ class Definition:
     """A function of indices, whose elements expressions read.
 
     Attributes:
-        kind: ``sum``, ``softmax``, ``top``, ``recurrence`` or another function; the operator's name if uninterpreted.
+        kind: ``sum``, ``softmax``, ``top``, ``level``, ``recurrence`` or another function; the operator's name if
+            uninterpreted.
         parameters: Parameters of the function besides the bodies, such as attributes.
         bodies: Expressions of the free indices ``v0``, ``v1``, ... and of the bound indices ``r0``, ``r1``, ...
     """
@@ -43,8 +44,8 @@ class Definition:
 
     @property
     def values(self) -> Expr | None:
-        """Return the exclusive upper bound of elements that are positions; ``None`` for other elements."""
-        return self.parameters[-1] if self.kind == "top" else None
+        """Return the exclusive upper bound of positions and levels of quantizers; ``None`` for other elements."""
+        return self.parameters[-1] if self.kind in {"level", "top"} else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -407,9 +407,9 @@ def _guarded(rule: Rule) -> Rule:
 
 def table() -> OperatorTable:
     """Return the symbolic definitions of all operators."""
-    from graphpass.verify.structure import attention, convolutions, experts, recurrences, selection
+    from graphpass.verify.structure import attention, convolutions, experts, quantizers, recurrences, selection
 
-    parts = (activations, attention, convolutions, experts, recurrences, selection)
+    parts = (activations, attention, convolutions, experts, quantizers, recurrences, selection)
     tables = (RULES, *(part.RULES for part in parts))
     rules = {op: _guarded(rule) for table in tables for op, rule in table.items()}
     first = {**TABLE.sizes, **attention.SIZES, **experts.SIZES, **selection.SIZES}

@@ -209,7 +209,7 @@ _PADDED = """ends = Constant <value = int64[6] {0, 0, 0, 0, 0, 1}> ()
     y = Pad (x, ends, value)"""
 
 _QUANTIZED = """scale = Constant <value_float = 0.1> ()
-    origin = Constant <value = %s {0}> ()
+    origin = Constant <value = %s {%d}> ()
     whole = QuantizeLinear (x, scale, origin)
     y = DequantizeLinear (whole, scale, origin)"""
 
@@ -270,7 +270,9 @@ UNLIKE: dict[str, tuple[str, str, str]] = {
     "a pad's value in a vector": (STATES, _PADDED % 0, _PADDED % 3),
     "a write at a negative index": (STATES, "y = Identity (x)", _WRITTEN % (-1, "")),
     "the larger of two": (STATES, _WRITTEN % (1, ""), _WRITTEN % (1, ', reduction = "max"')),
-    "signs of quantized integers": (STATES, _QUANTIZED % "int8", _QUANTIZED % "uint8"),
+    "signs of quantized integers": (STATES, _QUANTIZED % ("int8", 0), _QUANTIZED % ("uint8", 0)),
+    "zero points of quantized integers": (STATES, _QUANTIZED % ("int8", 7), _QUANTIZED % ("int8", 6)),
+    "a rounded activation": (STATES, "y = Identity (x)", _QUANTIZED % ("int8", 0)),
     "negative indices into a part": (STATES, _TAKEN % "x", _TAKEN % "cut"),
     "the square of a root": (
         STATES,
@@ -321,6 +323,14 @@ def test_functions_that_differ_for_some_inputs_are_not_equal(name):
     models = [function(body, inputs) for body in bodies]
     assert all(is_equal(model, model.clone()) for model in models if "Dropout" not in bodies[1])
     assert not is_equal(*models)
+
+
+@pytest.mark.parametrize("origin", [("int8", -100), ("uint8", 117), ("uint16", 40000)])
+def test_quantizers_are_equal_in_openvino(origin):
+    """OpenVINO's frontend computes the bounds of a FakeQuantize in f32."""
+    model, other = (function(_QUANTIZED % (origin[0], place), STATES) for place in (origin[1], origin[1] + 1))
+    assert is_equal(model, read_by_openvino(model))
+    assert not is_equal(model, read_by_openvino(other))
 
 
 #: Two forms of a function: integers in a range, and numbers of known sign.
