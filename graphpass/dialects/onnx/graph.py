@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import ChainMap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -13,42 +13,18 @@ import numpy
 import onnx
 from onnx import numpy_helper
 
-from graphpass.dialects.onnx.operators import AXES_PORTS, NEUTRAL_NAMES
-from graphpass.dialects.onnx.shapes import kept_outputs, outputs_of
+from graphpass.dialects.onnx.neutral_attributes import AttributeTranslation
+from graphpass.dialects.onnx.operators import NEUTRAL_NAMES
+from graphpass.dialects.onnx.shapes import outputs_of
 from graphpass.dialects.onnx.spelling import spelled
 from graphpass.dialects.onnx.tensors import element_type, embedded, mapped, shape_of
 from graphpass.dialects.onnx.walk import ONNX_DOMAINS, bodies, captured, in_order, inferred, opset_of
 from graphpass.errors import ReadError
 from graphpass.ir.graph import Graph, Node, Value, positive_axis
-from graphpass.ir.operators import REDUCTIONS, SCATTERS, STATE_OPERATORS
 from graphpass.progress import counting
-
-_DEFAULT_AXIS = {
-    "Gather": 0,
-    "Softmax": -1,
-    "LogSoftmax": -1,
-    "VariadicSplit": 0,
-    "OneHot": -1,
-    "ScatterElementsUpdate": 0,
-    "TopK": -1,
-    "TensorScatter": -2,
-}
-
-#: Operators that flatten their operand to a matrix at ``axis``, 1 by default, before this opset.
-_FLATTENING, _PLAIN_SOFTMAX = frozenset({"LogSoftmax", "Softmax"}), 13
-
-#: Operators whose axis counts dimensions of the output.
-_BY_RESULT = frozenset({"OneHot", "Unsqueeze"})
-
-#: Reductions of ScatterElements by their names in OpenVINO.
-_SCATTERED = {"add": "sum", "mul": "prod"}
 
 #: Operators of other domains that share their name with a different ONNX operator; their name includes the domain.
 _NAMESAKES = frozenset({("com.microsoft", "Attention")})
-
-#: Operators whose native attributes are copied to the graph.
-_WITH_ATTRIBUTES = STATE_OPERATORS.keys() | {"Conv", "CumSum", "GatherND", "MatMulNBits"}
-_WITH_ATTRIBUTES |= {"RotaryEmbedding", "TensorScatter"}
 
 
 _Types: TypeAlias = "ChainMap[str, onnx.TypeProto.Tensor]"
@@ -67,9 +43,10 @@ class _Scope:
 
 class _Builder:
     def __init__(self, scope: _Scope, model_file: Path | None, opset: int) -> None:
-        self.model_file, self.opset = model_file, opset
+        self.model_file = model_file
         self.nodes: list[Node] = []
         self.scope = scope
+        self.translation = AttributeTranslation(opset, model_file, self.integers)
 
     @property
     def values(self) -> ChainMap[str, Value]:
@@ -108,102 +85,12 @@ class _Builder:
     def attributes(
         self, op: str, inputs: tuple[Value | None, ...], outputs: tuple[Value, ...], native: Any
     ) -> dict[str, Any]:
-        if not isinstance(native, onnx.NodeProto):
-            return {}
-        by_name = {attribute.name: attribute for attribute in native.attribute}
-        values = (*outputs[:1], *inputs[:1]) if op in _BY_RESULT else (*inputs[:1], *outputs[:1])
-        rank = next((value.rank for value in values if value is not None and value.rank is not None), None)
-        translated: dict[str, Any] = {}
-        if "axis" in by_name or op in _DEFAULT_AXIS:
-            axis = by_name["axis"].i if "axis" in by_name else _DEFAULT_AXIS[op]
-            if op in _FLATTENING and self.opset < _PLAIN_SOFTMAX:
-                axis = by_name["axis"].i if "axis" in by_name else 1
-                translated |= {} if rank is not None and axis % rank == rank - 1 else {"flattens": True}
-            translated["axis"] = positive_axis(axis, rank)
-        if op == "Transpose" and ("perm" in by_name or rank is not None):
-            translated["order"] = (
-                tuple(by_name["perm"].ints) if "perm" in by_name else tuple(reversed(range(rank or 0)))
-            )
-        axes = by_name["axes"].ints if "axes" in by_name else self.axes_input(op, inputs)
-        if op in REDUCTIONS:
-            rank = inputs[0].rank if inputs and inputs[0] is not None else None
-            axes = _reduced_axes(by_name, inputs, axes, rank)
-        if axes is not None:
-            translated["axes"] = tuple(positive_axis(int(axis), rank) for axis in axes)
-        if op == "Reshape" and "allowzero" in by_name:
-            translated["special_zero"] = not by_name["allowzero"].i
-        if op == "ReduceSum":
-            translated["keeps_axes"] = "keepdims" not in by_name or by_name["keepdims"].i != 0
-        if op == "MatMul":
-            translated |= {"transpose_a": False, "transpose_b": False}
-        if op == "FusedMatMul":
-            translated |= _of_fused_product(by_name)
-        if op in SCATTERS:
-            reduction = by_name["reduction"].s.decode() if "reduction" in by_name else "none"
-            translated |= {} if reduction == "none" else {"reduction": _SCATTERED.get(reduction, reduction)}
-        if op == "Einsum":
-            translated["equation"] = by_name["equation"].s.decode()
-        if op == "Pad" and "mode" in by_name and by_name["mode"].s != b"constant":
-            translated["pad_mode"] = by_name["mode"].s.decode()
-        if op == "TopK":
-            translated |= {"mode": "min"} if "largest" in by_name and not by_name["largest"].i else {}
-            translated |= {"sort": "none"} if "sorted" in by_name and not by_name["sorted"].i else {}
-        if op == "Trilu":
-            translated["upper"] = by_name["upper"].i != 0 if "upper" in by_name else True
-        if op == "ConstantOfShape":
-            filling = embedded(by_name["value"].t, self.model_file) if "value" in by_name else None
-            translated["value"] = 0.0 if filling is None else numpy_helper.to_array(filling).item()
-        if op == "ShapeOf":
-            translated |= {name: by_name[name].i for name in ("start", "end") if name in by_name}
-        if op == "Slice":
-            translated["steps_port"] = 4
-        if op == "Loop":
-            translated["kept"] = kept_outputs(native)
-        if op == "DequantizeLinear":
-            translated["block_size"] = by_name["block_size"].i if "block_size" in by_name else 0
-        if "epsilon" in by_name:
-            translated["epsilon"] = by_name["epsilon"].f
-        if op in _WITH_ATTRIBUTES:
-            translated |= {name: onnx.helper.get_attribute_value(attribute) for name, attribute in by_name.items()}
-        return translated
+        return self.translation.neutral(op, native, inputs, outputs) if isinstance(native, onnx.NodeProto) else {}
 
-    def axes_input(self, op: str, inputs: tuple[Value | None, ...]) -> list[int] | None:
-        port = AXES_PORTS.get(op)
-        if port is None or port >= len(inputs):
-            return None
-        value = inputs[port]
-        if value is None or self.nodes[value.node].op != "Constant":
-            return None
-        constant = _read_constant(self.nodes[value.node], self.model_file)
-        return None if constant is None else [int(axis) for axis in constant.reshape(-1)]
-
-
-def _reduced_axes(
-    attributes: Mapping[str, onnx.AttributeProto],
-    inputs: tuple[Value | None, ...],
-    stated: Sequence[int] | None,
-    rank: int | None,
-) -> Sequence[int] | None:
-    """Return the axes of a reduction; ``None`` if they are computed, or all of an unknown number."""
-    if stated or (stated is None and any(value is not None for value in inputs[1:])):
-        return stated
-    if "noop_with_empty_axes" in attributes and attributes["noop_with_empty_axes"].i:
-        return ()
-    return None if rank is None else range(rank)
-
-
-def _of_fused_product(attributes: Mapping[str, onnx.AttributeProto]) -> dict[str, Any]:
-    """Return attributes of com.microsoft FusedMatMul; source: docs/ContribOperators.md.
-
-    FusedMatMul can also transpose batch axes.
-    """
-    flags = {
-        name: attributes[name].i for name in ("transA", "transB", "transBatchA", "transBatchB") if name in attributes
-    }
-    neutral: dict[str, Any] = {"alpha": attributes["alpha"].f if "alpha" in attributes else 1.0}
-    if flags.get("transBatchA") or flags.get("transBatchB"):
-        return neutral
-    return neutral | {"transpose_a": bool(flags.get("transA")), "transpose_b": bool(flags.get("transB"))}
+    def integers(self, value: Value) -> list[int] | None:
+        node = self.nodes[value.node]
+        constant = _read_constant(node, self.model_file) if node.op == "Constant" else None
+        return None if constant is None else [int(number) for number in constant.reshape(-1)]
 
 
 def build(proto: onnx.ModelProto, path: Path | None, *, inline: bool = False) -> Graph:
