@@ -79,8 +79,8 @@ GP225 A folder with an encoder needs a decoder for the first step and one for al
   decoder_with_past_model), both in one file (decoder_model_merged), or a stateful one, and all of one format. Optimum
   writes them for tasks that end in -with-past.
 GP226 The target does not convert models of an encoder and a decoder, or not with these options: NPUs and paged
-  attention support decoders only, ONNX Runtime runs such models unconverted, onnxruntime-genai does not store their
-  caches as integers, and no target reorders their cache slots.
+  attention support decoders only, targets of ONNX Runtime do not store their caches as integers, and no target reorders
+  their cache slots.
 GP227 ONNX Runtime GenAI's builder writes an encoder that fills the caches of cross attention, as the target ort-genai
   requires. OpenVINO's runtimes require a decoder that fills them. Export the model with optimum.
 GP228 GRAPHPASS_GPU_ENVIRONMENT names a folder in which the GPU plugin runs without a GPU: its Python is

@@ -83,7 +83,7 @@ class Target(ABC):
 
     def _takes_no_encoder(self) -> UsageError:
         message = f"target {self.name} does not support models of an encoder and a decoder"
-        return UsageError("GP226", message, "targets cpu, gpu and ort-genai support them")
+        return UsageError("GP226", message, "targets cpu, gpu, ort and ort-genai support them")
 
     @property
     def gives_up_fusion(self) -> bool:

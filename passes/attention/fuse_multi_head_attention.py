@@ -12,7 +12,6 @@ from graphpass.analysis.symbolic.sizes import infer_sizes
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.graph import Value
-from graphpass.ir.inputs import token_input
 from graphpass.ir.miss import Miss
 from graphpass.ir.rewriter import Handle, Rewriter, Writer
 from graphpass.ir.values import fixed_size
@@ -21,19 +20,24 @@ from graphpass.passes.attention.merged_heads import merged_heads
 
 _DOMAIN = "com.microsoft"
 
+#: Order of the axes of a key that is transposed for the product.
+_KEYS = (0, 1, 3, 2)
+
 #: Axes of ``[batch, positions, heads, size]`` in an operand, and in a transposed key.
 _ROWS, _TRANSPOSED = (0, 2, 1, 3), (0, 3, 1, 2)
 
 
 @dataclass(frozen=True)
 class FuseMultiHeadAttention(Pass[OnnxModel]):
-    """Replace decomposed attention of models without caches by ONNX Runtime's MultiHeadAttention.
+    """Replace decomposed attention without growing caches by ONNX Runtime's MultiHeadAttention.
 
-    Encoders, embedders and rerankers attend to all tokens of a text. The operator does not support grouped heads: they
-    are still expanded before it. Attention with a soft cap or a sink is unchanged.
+    Encoders, embedders and rerankers attend to all tokens of a text, cross attention to all positions of an encoder.
+    Caches of cross attention are read as they are stored. The operator does not support grouped heads: they are still
+    expanded before it. Attention with a soft cap or a sink is unchanged.
 
     Shapes:
-        query, key and value ``[batch, heads, length, head_dim]``; masks are added, ``[batch or 1, 1, length, length]``
+        query ``[batch, heads, length, head_dim]``; key and value ``[batch, heads, total, head_dim]``; masks are added,
+        ``[batch or 1, 1, length, total]``
 
     Before:
         MatMul(Softmax(Add(MatMul(query * s, key * s), mask)), value) -> Transpose -> Reshape
@@ -45,19 +49,26 @@ class FuseMultiHeadAttention(Pass[OnnxModel]):
     dialect = "onnx"
 
     def run(self, model: OnnxModel) -> Done:
-        tokens = token_input(model.graph)
-        if analyze_caches(model).caches or tokens is None:
-            return Done()
-        blocks = [block for block in model.analysis(find_attention) if not block.is_fused]
+        grown = _with_growing_caches(model)
+        blocks = [
+            block for block in model.analysis(find_attention) if not block.is_fused and block.node.name not in grown
+        ]
         misses = {block.node.name: miss for block in blocks if (miss := _obstacle(model, block)) is not None}
         fused = [block for block in blocks if block.node.name not in misses]
         rewriter = model.rewriter()
-        fusion = _Fusion(model, rewriter, tokens)
+        fusion = _Fusion(model, rewriter)
         for block in fused:
             fusion.fuse(block)
         rewriter.finish()
         notes = tuple(f"attention at {name} stays unchanged: {miss}" for name, miss in misses.items())
         return Done({"attention fused": len(fused), "attention left": len(misses)} if blocks else {}, notes)
+
+
+def _with_growing_caches(model: OnnxModel) -> frozenset[str]:
+    """Return the names of attention that reads caches with an entry for each token."""
+    inventory = analyze_caches(model)
+    grown = {cache.name for cache in inventory.caches if cache.kind != "cross"}
+    return frozenset(block.node for block in inventory.attention if not grown.isdisjoint({block.key, block.value}))
 
 
 def _obstacle(model: OnnxModel, block: Attention) -> Miss | None:
@@ -89,8 +100,8 @@ def _last(value: Value) -> int | None:
 class _Fusion:
     """Writes one operator per attention, and each shared mask once."""
 
-    def __init__(self, model: OnnxModel, rewriter: Rewriter, tokens: Value) -> None:
-        self._model, self._rewriter, self._tokens = model, rewriter, tokens
+    def __init__(self, model: OnnxModel, rewriter: Rewriter) -> None:
+        self._model, self._rewriter = model, rewriter
         self._masks = MaskSums(rewriter)
         self._biases: dict[object, Handle] = {}
 
@@ -101,11 +112,9 @@ class _Fusion:
         assert block.value is not None
         kind = block.value.element_type
         axes = _TRANSPOSED if block.key_is_transposed else _ROWS
-        operands = [
-            self._flat(write, block.query, _ROWS, kind),
-            self._flat(write, block.key, axes, kind),
-            self._flat(write, block.value, _ROWS, kind),
-        ]
+        operands = [self._flat(write, block.query, _ROWS, kind)]
+        stored = self._stored(block)
+        operands += stored or [self._flat(write, block.key, axes, kind), self._flat(write, block.value, _ROWS, kind)]
         if block.masks:
             operands += [None, None, self._bias(block, kind, heads)]
         attributes = {
@@ -124,6 +133,20 @@ class _Fusion:
         by_head = write.op("Transpose", split, order=[0, 2, 1, 3], label="by_head")
         is_same = block.output.element_type == kind
         self._rewriter.replace(block.output, by_head if is_same else write.convert(by_head, block.output.element_type))
+
+    def _stored(self, block: Attention) -> list[Handle]:
+        """Return a key and a value that are inputs of the model, ``[batch, heads, total, head_dim]``; else nothing."""
+        graph, found = self._rewriter.graph, []
+        for value, order in ((block.key, _KEYS if block.key_is_transposed else None), (block.value, None)):
+            assert value is not None
+            node = graph.producer(value)
+            if order is not None and (node.op != "Transpose" or node.attributes.get("order") != order):
+                return []
+            source = value if order is None else node.source()
+            if graph.producer(source).op != "Parameter":
+                return []
+            found.append(self._rewriter.handle(source))
+        return found
 
     def _flat(self, write: Writer, value: Value, axes: tuple[int, ...], kind: str) -> Handle:
         """Return ``[batch, positions, heads * size]``."""
@@ -151,8 +174,10 @@ class _Fusion:
         if (known := self._biases.get((block.masks, kind))) is not None:
             return known
         write = self._rewriter.under("attention_bias")
-        total = self._masks.of(block.masks, kind, heads, f"{block.node.name}/mask")
-        length = write.size(self._tokens, 1)
-        shape = write.op("Concat", [1, 1], length, length, axis=0, label="shape")
-        made = self._biases[block.masks, kind] = write.op("Broadcast", total, shape, label="bias")
+        mask = self._masks.of(block.masks, kind, heads, f"{block.node.name}/mask")
+        assert block.query is not None
+        assert block.key is not None
+        length, total = write.size(block.query, 2), write.size(block.key, 3 if block.key_is_transposed else 2)
+        shape = write.op("Concat", [1, 1], length, total, axis=0, label="shape")
+        made = self._biases[block.masks, kind] = write.op("Broadcast", mask, shape, label="bias")
         return made

@@ -221,7 +221,7 @@ def test_an_encoder_filling_the_cross_caches(capfd, tmp_path):
     [
         (["--target", "npu"], "target npu does not support models of an encoder and a decoder"),
         (["--target", "paged"], "target paged does not support models of an encoder and a decoder"),
-        (["--target", "ort"], "target ort does not support models of an encoder and a decoder"),
+        (["--target", "web"], "target web does not support models of an encoder and a decoder"),
         (["--target", "cpu{cache=reorder}"], "cache=reorder does not support models of an encoder and a decoder"),
     ],
 )

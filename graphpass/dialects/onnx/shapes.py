@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import onnx
@@ -13,16 +13,22 @@ from graphpass.ir.operators import COMPRESSED_PRODUCTS
 #: ONNX operators whose output has the shape of the first input.
 _KEEPS_SHAPE = frozenset({"Cast", "Identity", "ScatterElements", "ScatterND"})
 
+#: Rank of a cache with an axis of heads.
+_RANK = 4
+
 #: Suffix of outputs of loops that have proxies.
 _LOOPED = "/looped"
 
 
-def shape_proxies(nodes: Iterable[onnx.NodeProto], opset: int) -> list[onnx.NodeProto]:
+def shape_proxies(
+    nodes: Iterable[onnx.NodeProto], opset: int, ranks: Mapping[str, int] | None = None
+) -> list[onnx.NodeProto]:
     """Replace nodes without shape inference in onnx by proxies with equal shapes, but other values.
 
     Args:
         nodes: Nodes in topological order.
         opset: Imported version of the default operator set; before 13 only outputs of loops get proxies.
+        ranks: Ranks of the model's inputs, by name.
 
     Returns:
         The nodes with their proxies in place. Outputs keep their names.
@@ -33,6 +39,8 @@ def shape_proxies(nodes: Iterable[onnx.NodeProto], opset: int) -> list[onnx.Node
             proxies += _looped(node, kept)
             continue
         make = _PROXIES.get(node.op_type) if opset >= 13 else None
+        if make is _multi_head and (ranks or {}).get("".join(node.input[2:3])) == _RANK:
+            make = _stored_heads
         known = not node.domain and onnx.defs.has(node.op_type, opset, "")
         if make is None or known or not _REQUIRED.get(node.op_type, frozenset()) <= _attributes(node).keys():
             proxies.append(node)
@@ -148,6 +156,15 @@ def _grouped(node: onnx.NodeProto) -> list[onnx.NodeProto]:
             if attributes.get("k_quant_type", b"NONE") != b"NONE":
                 moved = _quantized(made, moved, attributes.get("kv_cache_bit_width", 8))
             made.op("Concat", *([past] if past else []), moved, output=present, axis=2)
+    return made.nodes
+
+
+def _stored_heads(node: onnx.NodeProto) -> list[onnx.NodeProto]:
+    """Return a proxy of MultiHeadAttention whose key and value are caches ``[batch, heads, keys, size]``."""
+    made = _Made(node)
+    moved = made.op("Transpose", node.input[2], perm=[0, 2, 1, 3])
+    merged = made.op("Reshape", moved, made.integers([0, 0, -1]))
+    made.op("Einsum", node.input[0], merged, equation="bqc,bkv->bqv", output=node.output[0])
     return made.nodes
 
 

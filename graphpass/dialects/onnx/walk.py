@@ -74,7 +74,8 @@ def _without_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
     light.graph.value_info.extend(proto.graph.value_info)
     # Inference visits the nodes once, in the file's order.
     opset = opset_of(proto)
-    light.graph.node.extend(shape_proxies(in_order(proto.graph.node, set()), opset))
+    ranks = {info.name: len(info.type.tensor_type.shape.dim) for info in proto.graph.input}
+    light.graph.node.extend(shape_proxies(in_order(proto.graph.node, set()), opset, ranks))
     for tensor in proto.graph.initializer:
         if is_small_inline(tensor, _SMALL):
             light.graph.initializer.append(tensor)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,9 +10,7 @@ from graphpass.analysis.caches.encoders import is_encoder
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.engine.findings import Finding, Observation
 from graphpass.engine.passes import Pass
-from graphpass.engine.pipeline import parse
-from graphpass.engine.syntax import quote
-from graphpass.errors import UnsupportedError, UsageError
+from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Inventory
 from graphpass.ir.inputs import is_merged
 from graphpass.ir.model import Model
@@ -105,16 +103,9 @@ class ORTGenAI(ORT):
         require_onnx(model, self.name)
         if (reason := why_no_audio(model)) is not None:
             raise UnsupportedError("GP397", f"onnxruntime-genai does not support this model: {reason}")
-        if self.cache_precision is not None:
-            message = "cache-precision does not support models of an encoder and a decoder"
-            raise UsageError("GP226", message, "omit it: such caches are short")
-        steps = [] if first is None else [f"fill-cross-caches{{source={quote(str(first))}}}"]
-        steps += ["fuse-functions", "reshape-by-constants"]
-        steps += ["fuse-skip-norms"] if self.provider.joins_sums else []
-        steps += self._demotion(model)
-        return parse(",".join(steps))
+        return super().encoder_pipeline(model, first)
 
-    def decoder_pipeline(self, model: Model, first: Path | None) -> tuple[Pass[Any], ...]:  # noqa: ARG002
+    def decoder_pipeline(self, model: Model, first: Path | None) -> tuple[Pass[Any], ...]:
         """See `Target.decoder_pipeline`.
 
         Returns:
@@ -124,17 +115,9 @@ class ORTGenAI(ORT):
             UnsupportedError: GP397, onnxruntime-genai does not support the decoder; otherwise as `pipeline`.
         """
         require_onnx(model, self.name)
-        has_branches = is_merged(model.graph)
-        if not has_branches and (reason := why_no_whisper(model)) is not None:
+        if not is_merged(model.graph) and (reason := why_no_whisper(model)) is not None:
             raise UnsupportedError("GP397", f"onnxruntime-genai does not support this model: {reason}")
-        steps = replace(self, precision="f32").pipeline(model)
-        first_steps = parse("select-branch") if has_branches else ()
-        return (*first_steps, *steps, *parse(",".join(self._demotion(model))))
-
-    def _demotion(self, model: Model) -> list[str]:
-        """Return the pass of `ORT.demotion`; encoder and decoder need caches of one type."""
-        demotion = self.demotion(model, cross=True)
-        return [] if demotion is None else [demotion]
+        return super().decoder_pipeline(model, first)
 
     def predict(self, model: Model, inventory: Inventory) -> tuple[Finding, ...]:
         if inventory.of_kind("cross"):

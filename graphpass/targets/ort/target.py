@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 from graphpass.analysis.attention.tiled_heads import find_tiled_heads
@@ -15,7 +16,9 @@ from graphpass.engine.passes import Pass
 from graphpass.engine.pipeline import parse
 from graphpass.engine.syntax import quote
 from graphpass.engine.target import Padding, Target
+from graphpass.errors import UsageError
 from graphpass.ir.cache import Inventory
+from graphpass.ir.inputs import is_merged
 from graphpass.ir.model import Model
 from graphpass.targets.ort import rules, trial
 from graphpass.targets.ort.context import context_length
@@ -58,6 +61,7 @@ class ORT(Target):
     description = "ONNX Runtime: attention and its cache in one operator, past and present as inputs and outputs"
     dialect = "onnx"
     output_file = "model.onnx"
+    part_files = ("encoder_model.onnx", "decoder_model.onnx")
     contract = (ONNX,)
 
     device: Device = "cpu"
@@ -155,7 +159,9 @@ class ORT(Target):
         steps += ["regroup-heads"] if model.analysis(find_tiled_heads) else []
         # Norms are fused first, so that Transposes of normalized heads are moved only once.
         grouped = f"fuse-group-query-attention{{{','.join(options)}}}"
-        steps += ["fuse-functions", "fuse-multi-head-attention" if model.analysis(is_encoder) else grouped]
+        crosses = self.provider.fuses_fixed_keys and bool(analyze_caches(model).of_kind("cross"))
+        steps += ["fuse-functions", *(["fuse-multi-head-attention"] if crosses else [])]
+        steps += ["fuse-multi-head-attention" if model.analysis(is_encoder) else grouped]
         steps += ["lower-attention"] if "Attention" in kinds and not self.provider.has_attention else []
         # Fused operators count tokens in right-padded rows; remaining masks count slots.
         windows = any(block.window is not None for block in analyze_caches(model).attention)
@@ -172,6 +178,43 @@ class ORT(Target):
         demotion = self.demotion(model)
         steps += [] if demotion is None else [demotion]
         return parse(",".join(steps))
+
+    def encoder_pipeline(self, model: Model, first: Path | None) -> tuple[Pass[Any], ...]:
+        """See `Target.encoder_pipeline`; the result computes the caches of cross attention.
+
+        Returns:
+            The passes, in order.
+
+        Raises:
+            UnsupportedError: GP366, the model is OpenVINO IR.
+            UsageError: GP226, an option does not apply to encoder-decoders.
+        """
+        require_onnx(model, self.name)
+        if self.cache_precision is not None:
+            message = "cache-precision does not support models of an encoder and a decoder"
+            raise UsageError("GP226", message, "omit it: such caches are short")
+        steps = [] if first is None else [f"fill-cross-caches{{source={quote(str(first))}}}"]
+        fuses = self.provider.fuses_fixed_keys or model.analysis(is_encoder)
+        steps += ["fuse-functions", *(["fuse-multi-head-attention"] if fuses else []), "reshape-by-constants"]
+        steps += ["fuse-skip-norms"] if self.provider.joins_sums else []
+        steps += self._demotion(model)
+        return parse(",".join(steps))
+
+    def decoder_pipeline(self, model: Model, first: Path | None) -> tuple[Pass[Any], ...]:  # noqa: ARG002
+        """See `Target.decoder_pipeline`; the result is the decoder for all steps, the first included.
+
+        Returns:
+            The passes, in order.
+        """
+        require_onnx(model, self.name)
+        steps = replace(self, precision="f32").pipeline(model)
+        first_steps = parse("select-branch") if is_merged(model.graph) else ()
+        return (*first_steps, *steps, *parse(",".join(self._demotion(model))))
+
+    def _demotion(self, model: Model) -> list[str]:
+        """Return the pass of `ORT.demotion`; encoder and decoder need caches of one type."""
+        demotion = self.demotion(model, cross=True)
+        return [] if demotion is None else [demotion]
 
     def _lacks_positions(self, model: Model) -> bool:
         has_input = "position_ids" in model.graph.parameters

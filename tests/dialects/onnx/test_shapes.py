@@ -77,8 +77,8 @@ def test_shapes_of_multi_head_attention_are_inferred():
 
 
 def test_multi_head_attention_with_split_heads():
-    inputs = {"q": ["b", "n", 64], "k": ["b", 4, "m", 16], "v": ["b", 4, "m", 16]}
-    assert shape_of("MultiHeadAttention", inputs, num_heads=4) == [None]
+    inputs = {"q": ["b", "n", 64], "k": ["b", 4, "m", 16], "v": ["b", 4, "m", 6]}
+    assert shape_of("MultiHeadAttention", inputs, num_heads=4) == [("b", "n", 24)]
 
 
 @pytest.mark.parametrize("heads", [(4, 2), (2, 4)])
