@@ -509,6 +509,22 @@ def _(model: Model) -> Found:
             yield one.name, _changed((graph.writes[one.write], 0), lambda write, _, source=source: source)
 
 
+@fault("a key cache and a value cache of two layers exchanged")
+def _(model: Model) -> Found:
+    graph = model.graph
+    keys, values = ([cache for cache in _caches(model, "kv") if cache.role == role] for role in ("key", "value"))
+    for key, value in itertools.product(keys, values):
+        if key.layer != value.layer and key.shape == value.shape:
+            writes = [graph.writes[cache.write] for cache in (key, value)]
+
+            def edit(rewriter: Rewriter, write: Writer, graph: Graph, writes: list[Node] = writes) -> None:
+                nodes = [graph.nodes[node.index] for node in writes]
+                for node, source in zip(nodes, [node.source() for node in reversed(nodes)], strict=True):
+                    rewriter.redirect(node, 0, source)
+
+            yield key.name, edit
+
+
 @fault("key and value caches exchanged")
 def _(model: Model) -> Found:
     graph = model.graph
@@ -558,6 +574,18 @@ def _(model: Model) -> Found:
                 cache.name,
                 _changed((node, 0), lambda write, one: write.op("Add", one, write.number(0.5, one.element_type))),
             )
+
+
+@fault("a cache begins with a position")
+def _(model: Model) -> Found:
+    graph = model.graph
+    for cache in _caches(model, "kv"):
+        node = graph.reads[cache.read]
+        filled = graph.producer(node.source()) if node.op == "ReadValue" and node.inputs else node
+        sizes = graph.producer(filled.source(1)) if filled.op == "Broadcast" else filled
+        for port, value in enumerate(sizes.inputs if sizes.op == "Concat" else ()):
+            if fold_scalar(graph, value) == 0:
+                yield cache.name, _changed((sizes, port), lambda write, _: write.constant([1]))
 
 
 # --- layers

@@ -41,6 +41,8 @@ class SizeRules(OperandSizes):
         self._pasts = frozenset(known.values())
         #: The sizes that are broadcast to each dimension.
         self._parts: dict[Expr | None, set[Expr]] = {}
+        #: Sizes that are broadcast to each other, by node.
+        self._pairs: dict[int, list[tuple[Expr, Expr]]] = {}
 
     def axis_effect(self, node: Node, rank: int) -> AxisEffect | None:
         """Return the effect of a node on axes, including axes that shape arithmetic computes.
@@ -117,6 +119,7 @@ class SizeRules(OperandSizes):
         if not self.proves:
             for other in sizes[1:]:
                 self._equal.join(first, other)
+                self._pairs.setdefault(value.node, []).append((first, other))
             return self._equal.resolve(first)
         parts = set(sizes).union(*(self._below(size) for size in sizes))
         self._parts[fresh(value, axis)] = parts if len(parts) <= _MOST_PARTS else set(sizes)

@@ -7,7 +7,7 @@ only if they are equal in every execution that succeeds; passes rewrite by these
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from itertools import product
 from math import prod
 
@@ -71,6 +71,13 @@ class Sizes(SizeRules):
             if size is not None and whole is not None and (tables or whole.op != "number"):
                 own[axis] = size
         return {axis: self._equal.resolve(size) for axis, size in own.items()}
+
+    def unequal(self, node: Node) -> Iterator[tuple[Expr, Expr]]:
+        """Yield sizes that ``node`` broadcasts to each other, and that no assumption makes equal."""
+        for pair in self._pairs.get(node.index, ()):
+            left, right = map(self._equal.resolve, pair)
+            if left is not right:
+                yield left, right
 
     def integers(self, value: Value | None) -> Inferred:
         """Return the integers of a small tensor, each ``None`` if it is not linear."""

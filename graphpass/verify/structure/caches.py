@@ -6,7 +6,9 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.analysis.symbolic.expressions import ZERO
 from graphpass.analysis.symbolic.folding import is_zero
+from graphpass.analysis.symbolic.sizes import infer_sizes
 from graphpass.ir.cache import Cache
 from graphpass.ir.graph import Value
 from graphpass.ir.model import Model
@@ -189,7 +191,14 @@ def first_value(model: Model, cache: Cache) -> Value | None:
     """
     read = model.graph.reads.get(cache.read)
     value = read.source() if read is not None and read.op == "ReadValue" and read.inputs else None
-    return None if value is None or is_zero(model.graph, value) else value
+    return None if value is None or (is_zero(model.graph, value) and not _has_positions(model, cache, value)) else value
+
+
+def _has_positions(model: Model, cache: Cache, value: Value) -> bool:
+    """Return whether a cache that grows may begin with positions."""
+    axis, sizes = cache.axes.sequence, model.analysis(infer_sizes).shape(value)
+    grows = axis is not None and not isinstance((cache.shape or (None,) * (axis + 1))[axis], int)
+    return axis is not None and grows and (sizes is None or axis >= len(sizes) or sizes[axis] is not ZERO)
 
 
 def written(model: Model, cache: Cache) -> Value | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING, TypeAlias
@@ -197,9 +197,24 @@ class Comparer:
             assumptions |= dict.fromkeys(f"{name} is 0" for name in sorted(KEPT_LOGITS & model.graph.parameters.keys()))
             if begins_at_1(model):
                 assumptions["cuts of caches keep slot 0, as on GPU plugins of OpenVINO"] = None
+        assumptions |= dict.fromkeys(self._joined_inputs())
         if self.shared:
             assumptions[f"{', '.join(self.shared)} are equal in all rows that continue one sequence"] = None
         return tuple(assumptions)
+
+    def _joined_inputs(self) -> Iterator[str]:
+        """Yield the axes of inputs that only the candidate broadcasts to each other, as text."""
+        first: dict[Expr, dict[Expr, str]] = {}
+        inputs = [model.graph.parameters for model in self.models]
+        for name in sorted(inputs[0].keys() & inputs[1].keys()):
+            values = [side[name] for side in inputs]
+            if values[0].rank == values[1].rank is not None:
+                shapes = [tensors.shape(value) for tensors, value in zip(self.sides, values, strict=True)]
+                for axis, (size, own) in enumerate(zip(*shapes, strict=True)):
+                    first.setdefault(own, {}).setdefault(size, f"axis {axis} of {name}")
+        for own, places in first.items():
+            begin, *others = places.values() if own.op != "number" else ("",)
+            yield from (f"{begin} has the size of {place}" for place in others)
 
     def operators(self, results: Iterable[ComparedResult]) -> int:
         """Return the number of the candidate's operators upstream of ``results``."""

@@ -235,6 +235,10 @@ class DefinedTensors(Elements):
         for node in nodes:
             if node.op in SOURCES | LOOP_ENTRIES | LOOP_EXITS or node.index in fed:
                 continue
+            for pair in self._sizes.unequal(node):
+                left, right = map(self.size, pair)
+                if left is not right:
+                    yield node, left, right
             for value in node.outputs:
                 rule = (self._table.states if value.port else self._table.sizes).get(node.op)
                 for axis, size in self._sizes.assumed(value, tables=tables).items():

@@ -17,7 +17,7 @@ from support.loaded import run_once
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.testing import parse_model
-from graphpass.verify.structure.proof import Comparer
+from graphpass.verify.structure.proof import Comparer, compare_structures
 from graphpass.verify.structure.weights import WeightDigests
 
 
@@ -196,6 +196,10 @@ _CHOSEN = """sizes = Shape (x)
     zeros = Sub (x, x)
     """
 
+#: A sum over tokens, or over their broadcast to one more: twice as much for one token, an error for others.
+_SUMMED = """sum = ReduceSum <keepdims = 1> (%s, one)
+    y = Add (x, sum)"""
+
 _WRITTEN = """place = Constant <value = int64[1, 1, 1] {%d}> ()
     rows = Shape <end = 2> (x)
     sizes = Concat <axis = 0> (rows, one)
@@ -297,6 +301,27 @@ UNLIKE: dict[str, tuple[str, str, str]] = {
         "y = Identity (x)",
         _CHOSEN + "cut = Slice (x, zero, count, one) y = Add (cut, zeros)",
     ),
+    "a broadcast to one more token": (
+        STATES,
+        _SUMMED % "x",
+        """more = Constant <value = int64[3] {0, 1, 0}> ()
+        sizes = Shape (x)
+        target = Add (sizes, more)
+        wide = Expand (x, target)
+        """
+        + _SUMMED % "wide",
+    ),
+    "zeros of one more token": (
+        STATES,
+        _SUMMED % "x",
+        """more = Constant <value = int64[3] {0, 1, 0}> ()
+        sizes = Shape (x)
+        target = Add (sizes, more)
+        zeros = ConstantOfShape (target)
+        wide = Add (x, zeros)
+        """
+        + _SUMMED % "wide",
+    ),
     "the first position at one length": (
         IDS,
         """first = Constant <value = int64 {0}> ()
@@ -331,6 +356,20 @@ def test_quantizers_are_equal_in_openvino(origin):
     model, other = (function(_QUANTIZED % (origin[0], place), STATES) for place in (origin[1], origin[1] + 1))
     assert is_equal(model, read_by_openvino(model))
     assert not is_equal(model, read_by_openvino(other))
+
+
+def test_axes_that_only_the_candidate_broadcasts_are_an_assumption():
+    text = """<ir_version: 9, opset_import: ["": 19]>
+    summed (float[batch, length, 4] first, float[batch, others, 4] second) => (float[batch, 4] logits) {
+        axis = Constant <value = int64[1] {1}> ()
+        sizes = Shape (%s)
+        wide = Expand (first, sizes)
+        logits = ReduceSum <keepdims = 0> (wide, axis)
+    }"""
+    reference, candidate = (OnnxModel(onnx.parser.parse_model(text % name)) for name in ("first", "second"))
+    found = [compare_structures(*pair) for pair in ((reference, candidate), (candidate, candidate.clone()))]
+    assert [proof.assumed for proof in found] == [("axis 1 of first has the size of axis 1 of second",), ()]
+    assert all(proof.equal == proof.operators for proof in found)
 
 
 #: Two forms of a function: integers in a range, and numbers of known sign.
