@@ -187,10 +187,10 @@ def damage(path: Path) -> str | None:
     try:
         output = {path.parent / name: file for name, file in read_json(regular(path).read_bytes())["output"].items()}
         for file, known in output.items():
-            if not file.resolve().is_relative_to(path.parent.resolve()):
-                return f"{path.name} is not a valid manifest of graphpass"
             if not file.is_file():
                 return f"{file.name} is missing"
+            if not file.resolve().is_relative_to(path.parent.resolve()):
+                return f"{path.name} is not a valid manifest of graphpass"
             if file.stat().st_size < known["bytes"] or known.get("sha256") not in {None, _digest(file)}:
                 return f"{file.name} changed since the result was written"
     except (OSError, ValueError, LookupError, TypeError, AttributeError):

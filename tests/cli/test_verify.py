@@ -183,9 +183,16 @@ def _changed_with_its_time(folder):
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
+def _linked_to_itself(folder):
+    file = folder / "config.json"
+    file.unlink()
+    file.symlink_to(file)
+
+
 @pytest.mark.parametrize(
     ("tamper", "words"),
     [
+        (_linked_to_itself, "config.json is missing or shorter than"),
         (_appended, "openvino_model.bin is longer than"),
         (_changed_with_its_time, "files changed since the result was proven: "),
         (lambda folder: (folder / "other.xml").write_text(""), "files added since the result was proven: "),
