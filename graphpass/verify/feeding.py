@@ -47,6 +47,10 @@ _PROMPTS = tuple((batch, 0, past + length) for batch, past, length in _STEPS)
 _SCALES = (1.0, 8.0)
 
 
+#: Factor of squares of random numbers that are fed where roots of others are not defined: near epsilons of norms.
+_SMALL = 1e-5
+
+
 class NotFedError(Exception):
     """Raised if unequal operators cannot be run separately, with the reason."""
 
@@ -93,10 +97,14 @@ def _run(comparer: Comparer, results: Sequence[ComparedResult], unequal: Unequal
             step = random_step(batch, past, length)
             numbers = [_random(_sizes(cut.sizes, step, cut.name), cut.name, scale) for cut in cuts]
             carried = _carried(comparer.pairs, step, scale)
-            first, second = (part.run(step, numbers, carried) for part in parts)
-            if not all(np.isfinite(array).all() for array in first):
+            first = parts[0].run(step, numbers, carried)
+            if not _all_finite(first):
+                numbers = [_SMALL * np.square(array) for array in numbers]
+                first = parts[0].run(step, numbers, carried)
+            if not _all_finite(first):
                 # Results after an overflow of the reference are not compared.
                 continue
+            second = parts[1].run(step, numbers, carried)
             runs += 1
             for result, *arrays in zip(results, first, second, strict=True):
                 left, right = (array.transpose(order) for array, order in zip(arrays, result.orders, strict=True))
@@ -108,6 +116,10 @@ def _run(comparer: Comparer, results: Sequence[ComparedResult], unequal: Unequal
     if not runs:
         raise NotFedError("the reference has non-finite results in all runs")
     return Fed(names, runs)
+
+
+def _all_finite(results: Iterable[Array]) -> bool:
+    return all(np.isfinite(array).all() for array in results)
 
 
 def _first_reader(cuts: Iterable[CutTensor], unequal: Unequal) -> Node:

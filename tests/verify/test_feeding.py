@@ -53,3 +53,18 @@ def test_results_compared_by_numbers_agree(place, target):
     assert found.fed.difference is None
     assert found.fed.runs == 8
     assert found.fed.values
+
+
+def test_roots_are_fed_numbers_near_the_epsilon_of_norms():
+    reference = exported("llama/onnx")
+    faulty = converted(reference).model.clone()
+    total = next(node for node in faulty.graph.nodes if node.name == "/model/norm/Add")
+    rewriter = faulty.rewriter()
+    twice = rewriter.under("twice").op("Add", total.source(0), total.source(1), name="twice")
+    rewriter.redirect(total, 0, twice)
+    rewriter.finish()
+    assert compare(reference, faulty, steps=1).passed
+    found = compare_within(reference, faulty, steps=1)
+    assert not found.passed, found.summary()
+    assert found.divergence is not None
+    assert found.divergence.place == "Add /model/norm/Add"
