@@ -5,10 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from graphpass.ir.graph import Graph, Node, Use
-from graphpass.ir.operators import MOVES, SLICES, SOURCES
+from graphpass.ir.operators import MOVES, QUANTIZERS, SLICES, SOURCES
 
 #: Keep elements between a DequantizeLinear and an output; Concat appends to a cache.
 _KEPT = MOVES | SLICES | {"Concat"}
+
+
+#: Advice on a quantizer between operators that runtimes fuse.
+_ADVICE = "quantize the model without the operands and the result of attention's products"
+
+
+def why_not_fused(node: Node, otherwise: str) -> str:
+    """Return the reason that an operator inside attention prevents its fusion.
+
+    Args:
+        node: The operator.
+        otherwise: The reason if it is not a quantizer.
+    """
+    return f"{node.op} rounds to integers; {_ADVICE}" if node.op in QUANTIZERS else otherwise
 
 
 def rounds_activations(graph: Graph) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from graphpass.analysis.pattern import look_through, op, var
 from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.quantizers import why_not_fused
 
 _FED = "the past is an input of the model, not a variable: run make-stateful"
 
@@ -26,7 +27,7 @@ def _no_gather(node: Node) -> str:
 def _no_concat(node: Node) -> str:
     if node.op == "Concat":
         return f"Concat joins {len(node.inputs)} tensors, not the past and the new positions"
-    return f"expected a Concat of past and new positions, got {node.op}"
+    return why_not_fused(node, f"expected a Concat of past and new positions, got {node.op}")
 
 
 _READ = look_through(op.ReadValue(..., name="read", miss=_no_variable), frozenset({"Convert"}))

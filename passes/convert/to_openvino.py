@@ -22,6 +22,7 @@ from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.model import Model
 from graphpass.ir.operators import CASTS, MOVES, REDUCTIONS
 from graphpass.ir.values import REALS
+from graphpass.passes.convert.merged_quantizers import merge_quantizers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,7 +46,8 @@ class ToOpenVINO(Pass[OnnxModel]):
     file. Symbolic dimensions become dynamic, since IR has no names for dimensions.
 
     Reductions to ``[batch, channels]`` are written in a form that the CPU plugin computes correctly for more than one
-    row. A TopK of at most 16 results selects the first of equal elements, as ONNX requires.
+    row. A TopK of at most 16 results selects the first of equal elements, as ONNX requires. QuantizeLinear and
+    DequantizeLinear become one FakeQuantize.
 
     Before:
         an ONNX graph
@@ -73,6 +75,7 @@ class ToOpenVINO(Pass[OnnxModel]):
         result.mark_edited()  # the model is not stored in a file
         keep_reduced_axes(result)
         keep_order_of_ties(result)
+        merge_quantizers(result)
         if model.declarations:
             result.declare(model.declarations)
         result.weight_files = model.weight_files

@@ -6,17 +6,17 @@ import functools
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any
 
-import numpy
 import onnx
 import pytest
-from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_dynamic, quantize_static
+from onnxruntime.quantization import QuantType, quantize_dynamic
 from onnxruntime.quantization.matmul_bnb4_quantizer import MatMulBnb4Quantizer
 from onnxruntime.transformers.float16 import convert_float_to_float16
 from support.loaded import exported
 from support.models import export
+from support.static_scales import in_static_int8
 
+import graphpass
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.engine.manager import PassManager
@@ -45,37 +45,6 @@ def in_int8(name: str) -> OnnxModel:
         # The quantizer writes a model of its own beside the one that it reads.
         source = shutil.copy(find_model(export(name, "onnx")), Path(folder) / "source.onnx")
         quantize_dynamic(source, file, weight_type=QuantType.QInt8)
-        return OnnxModel(onnx.load(file))
-
-
-class Steps(CalibrationDataReader):
-    """Steps of five tokens after a past of three."""
-
-    def __init__(self, model: onnx.ModelProto) -> None:
-        random = numpy.random.default_rng(0)
-        pasts = {port.name: (1, 2, 3, 16) for port in model.graph.input if "past" in port.name}
-        self.feeds = [
-            {
-                "input_ids": random.integers(3, 250, (1, 5)),
-                "attention_mask": numpy.ones((1, 8), numpy.int64),
-                "position_ids": numpy.arange(3, 8)[None],
-                **{name: random.standard_normal(shape, numpy.float32) for name, shape in pasts.items()},
-            }
-        ]
-
-    def get_next(self) -> dict[str, Any] | None:
-        return self.feeds.pop() if self.feeds else None
-
-
-@functools.cache
-def in_static_int8() -> OnnxModel:
-    """Return llama with activations of its linear layers rounded to integers."""
-    with tempfile.TemporaryDirectory() as folder:
-        source, file = find_model(export("llama", "onnx")), Path(folder) / "model.onnx"
-        proto = onnx.load(source)
-        linear = [node.name for node in proto.graph.node if node.op_type == "MatMul" and "proj" in node.name]
-        chosen = {"op_types_to_quantize": ["MatMul"], "nodes_to_quantize": linear}
-        quantize_static(source, file, Steps(proto), activation_type=QuantType.QUInt8, **chosen)
         return OnnxModel(onnx.load(file))
 
 
@@ -143,9 +112,9 @@ def test_padding_is_rounded_with_the_rest(target: str) -> None:
     assert any("rows in a batch of 2 and alone" in warning for warning in found.warnings)
 
 
-def test_static_scales_are_proven_and_not_saturated() -> None:
+def test_static_scales_are_proven_and_not_saturated(tmp_path: Path) -> None:
     """With AVX2 and without VNNI, integer products of both runtimes change logits by a tenth."""
-    model = in_static_int8()
+    model = graphpass.load(in_static_int8(tmp_path, keeps=("self_attn/MatMul", "rotary", "lm_head")))
     result = converted(model, "cpu")
     assert fused(result) == {"ScaledDotProductAttention"}
     found = compare_within(model, result, steps=2, examine=True)

@@ -35,6 +35,7 @@ from graphpass.ir.graph import Graph, Node, Use, Value
 from graphpass.ir.miss import Miss, MissError, or_miss
 from graphpass.ir.model import Model
 from graphpass.ir.operators import ARITHMETIC, EXTREMA, KEEPS_ORDER, QUANTIZERS, SHAPE_READERS
+from graphpass.ir.quantizers import why_not_fused
 from graphpass.ir.values import MASKED_BELOW, is_value_preserving, multiplies_matrices
 
 
@@ -231,7 +232,7 @@ def _weights(graph: Graph, softmax: Node) -> _Weights:
         elif node.op in COLUMN_DROPS and dropped is None:
             value, dropped = dropped_column(graph, node)
         else:
-            raise MissError(node, f"{node.op} is between its Softmax and the value")
+            raise MissError(node, why_not_fused(node, f"{node.op} is between its Softmax and the value"))
 
 
 def _is_zeros(graph: Graph, value: Value) -> str | None:

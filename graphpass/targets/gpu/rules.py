@@ -21,6 +21,7 @@ from graphpass.ir.graph import Graph, Node
 from graphpass.ir.miss import MissError
 from graphpass.ir.model import Model
 from graphpass.ir.operators import SLICES
+from graphpass.ir.quantizers import why_not_fused
 from graphpass.targets.chain import APPENDED
 from graphpass.targets.rules import failing_branches, linear_finding
 
@@ -90,7 +91,7 @@ def _form(graph: Graph, write: Node) -> str:
     if concat.op == "Convert":
         concat = _before(graph, concat)
     if concat.op != "Concat":
-        raise MissError(concat, f"expected a Concat of past and new positions, got {concat.op}")
+        raise MissError(concat, why_not_fused(concat, f"expected a Concat of past and new positions, got {concat.op}"))
     past = _before(graph, concat)
     if past.op in SLICES:
         return _trimmed(graph, past)

@@ -101,6 +101,11 @@ class RoundedWeights(PlainAttention):
         return ops.convert(ops.convert(ops.multiply(weights, number(255.0)), "u8"), "f32")
 
 
+class QuantizedWeights(PlainAttention):
+    def after(self, weights):
+        return ops.fake_quantize(weights, *map(number, (0.0, 1.0, 0.0, 1.0)), 256)
+
+
 class MaskAfterSoftmax(PlainAttention):
     def after(self, weights):
         return ops.multiply(weights, self.mask)
@@ -151,6 +156,7 @@ class WideMask(PlainAttention):
         (FilledThenScaled, "other than a large negative number"),
         (RoundedScores, "Convert is between its scores and its Softmax"),
         (RoundedWeights, "is between its Softmax and the value"),
+        (QuantizedWeights, "FakeQuantize rounds to integers; quantize the model without"),
         (MaskAfterSoftmax, "Multiply is between its Softmax and the value"),
         (ScoresScaledPerHead, "Multiply is between its scores and its Softmax"),
         (DropsToMask, "more elements than its scores"),
