@@ -33,12 +33,12 @@ class Steps(CalibrationDataReader):
         return self.feeds.pop() if self.feeds else None
 
 
-def in_static_int8(folder: Path, keeps: Collection[str]) -> Path:
+def in_static_int8(folder: Path, keeps: Collection[str], rounded_to: QuantType = QuantType.QUInt8) -> Path:
     """Return a file of llama whose products multiply rounded activations, except those named by ``keeps``."""
     source, file = find_model(export("llama", "onnx")), folder / "model.onnx"
     proto = onnx.load(source)
     products = [node.name for node in proto.graph.node if node.op_type == "MatMul"]
     rounded = [name for name in products if not any(part in name for part in keeps)]
     chosen = {"op_types_to_quantize": ["MatMul"], "nodes_to_quantize": rounded}
-    quantize_static(source, file, Steps(proto), activation_type=QuantType.QUInt8, **chosen)
+    quantize_static(source, file, Steps(proto), activation_type=rounded_to, **chosen)
     return file

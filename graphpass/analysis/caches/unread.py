@@ -6,8 +6,8 @@ from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.ir.model import Model
 from graphpass.ir.values import REALS
 
-#: Least rank of a state: batch, channels, and columns or elements.
-_LEAST_RANK = 3
+#: Least fixed sizes of a state: channels, and columns or elements; heads and head_dim of keys and values.
+_FIXED = 2
 
 
 def unread_states(model: Model) -> tuple[str, ...]:
@@ -15,16 +15,16 @@ def unread_states(model: Model) -> tuple[str, ...]:
     graph = model.graph
     written = {cache.write for cache in analyze_caches(model).caches}
     sizes = [port.shape for port in model.outputs if port.name not in written and port.shape is not None]
-    states = [shape for shape in sizes if all(isinstance(size, int) for size in shape[1:])]
+    states = [shape for shape in sizes if sum(isinstance(size, int) for size in shape[1:]) >= _FIXED]
     return tuple(
         name
         for name, value in graph.parameters.items()
-        if value.element_type in REALS and not graph.uses(value)
-        if (value.rank or 0) >= _LEAST_RANK and any(_fits(value.shape, state) for state in states)
+        if value.element_type in REALS and not graph.uses(value) and any(_fits(value.shape, state) for state in states)
     )
 
 
 def _fits(shape: tuple[int | str | None, ...] | None, state: tuple[int | str | None, ...]) -> bool:
     if shape is None or len(shape) != len(state):
         return False
-    return all(not isinstance(size, int) or size == own for size, own in zip(shape[1:], state[1:], strict=True))
+    pairs = zip(shape[1:], state[1:], strict=True)
+    return all(size == own for size, own in pairs if isinstance(size, int) and isinstance(own, int))

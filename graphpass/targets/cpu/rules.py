@@ -14,7 +14,13 @@ from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.miss import MissError
 from graphpass.ir.model import Model
 from graphpass.targets.chain import OperandChain, data_uses, trace_operand
-from graphpass.targets.rules import attention_findings, failing_branches, linear_finding, require_fused
+from graphpass.targets.rules import (
+    attention_findings,
+    dropped_quantizers,
+    failing_branches,
+    linear_finding,
+    require_fused,
+)
 
 _FUSION = "src/plugins/intel_cpu/src/transformations/cpu_opset/common/pass/stateful_sdpa_fusion.cpp"
 _NODE = "src/plugins/intel_cpu/src/node.cpp"
@@ -37,6 +43,7 @@ def predict(model: Model, inventory: Inventory) -> tuple[Finding, ...]:
     fused = {finding.name for finding in attention if finding.verdict == "fused"}
     return (
         *failing_branches(model, _NODE),
+        *dropped_quantizers(model),
         *_cut_for_gpus(model),
         *attention,
         *(linear_finding(cache, _FUSION, is_variable=cache.name in variables) for cache in linear),

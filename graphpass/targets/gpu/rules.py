@@ -23,7 +23,7 @@ from graphpass.ir.model import Model
 from graphpass.ir.operators import SLICES
 from graphpass.ir.quantizers import why_not_fused
 from graphpass.targets.chain import APPENDED
-from graphpass.targets.rules import failing_branches, linear_finding
+from graphpass.targets.rules import dropped_quantizers, failing_branches, linear_finding
 
 _TRANSFORMATIONS = "src/plugins/intel_gpu/src/plugin/transformations"
 _FUSION = f"{_TRANSFORMATIONS}/kv_cache_fusion.cpp"
@@ -53,6 +53,7 @@ def predict(model: Model, inventory: Inventory) -> tuple[Finding, ...]:
     writes = {node.attributes["variable"]: node for node in model.graph.of_op("Assign")}
     return (
         *failing_branches(model, _SHAPE),
+        *dropped_quantizers(model),
         *_scaled_products(model),
         *_refused_gathers(model),
         *(_cache(model.graph, cache, writes.get(cache.name)) for cache in inventory.of_kind("kv", "linear")),

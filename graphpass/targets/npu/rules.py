@@ -41,7 +41,7 @@ from graphpass.targets.npu.names import EDITING_INPUTS, GO_BACK, KNOWN_INPUTS, S
 from graphpass.targets.npu.values import is_transposed, misreads, reordered
 from graphpass.targets.npu.weights import not_widened
 from graphpass.targets.npu.windows import unpatched_window
-from graphpass.targets.rules import static_findings
+from graphpass.targets.rules import dropped_quantizers, static_findings
 
 _NPUW = "src/plugins/intel_npu/src/plugin/npuw"
 _COMPILED = f"{_NPUW}/llm_compiled_model.cpp"
@@ -78,7 +78,8 @@ def predict(model: Model, inventory: Inventory) -> tuple[Finding, ...]:
         return static_findings(model, phase)
     ports = (*_inputs(model, inventory), *_outputs(model))
     caches = _caches(model, inventory)
-    return (*_whole(model, inventory), *ports, *caches, *_attention(model), *_positions(model, inventory))
+    whole = (*_whole(model, inventory), *dropped_quantizers(model))
+    return (*whole, *ports, *caches, *_attention(model), *_positions(model, inventory))
 
 
 def _whole(model: Model, inventory: Inventory) -> Iterator[Finding]:

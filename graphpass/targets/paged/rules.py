@@ -25,7 +25,7 @@ from graphpass.ir.model import Model
 from graphpass.ir.operators import RECURRENCES
 from graphpass.targets.chain import data_uses, trace_operand
 from graphpass.targets.constant_windows import constant_window
-from graphpass.targets.rules import attention_findings, require_fused
+from graphpass.targets.rules import attention_findings, dropped_quantizers, require_fused
 
 _TRANSFORMATION = "src/core/src/pass/sdpa_to_paged_attention.cpp"
 _PAGED = "src/common/transformations/src/transformations/paged_attention"
@@ -59,7 +59,12 @@ def predict(model: Model, inventory: Inventory) -> tuple[Finding, ...]:
     verdicts = {finding.name: finding for finding in attention}
     rest = (*_caches(model.graph, inventory, verdicts), *_numbers(model, inventory, verdicts))
     # Separate matchers find the token masks of hybrids.
-    return (*attention, *rest, *(_left_inputs(model.graph) if inventory.kind == "kv" else ()))
+    return (
+        *dropped_quantizers(model),
+        *attention,
+        *rest,
+        *(_left_inputs(model.graph) if inventory.kind == "kv" else ()),
+    )
 
 
 def _require_form(graph: Graph, attention: Attention) -> None:

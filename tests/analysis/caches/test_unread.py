@@ -26,12 +26,13 @@ Result(%state) {{name=present}}
     [
         ("f32[n, a, b]", "Negative(%first)", ("past",)),
         ("f32[batch, 8, 1]", "Negative(%first)", ("past",)),
+        ("f32[n, heads, slots, size]", "Unsqueeze(%embedded) {axes=[1]}", ("past",)),
         ("f32[batch, 8, 1]", "Add(%first, %past)", ()),
         ("f32[batch, 8, 3]", "Negative(%first)", ()),
         ("f32[batch, 8]", "Negative(%first)", ()),
         ("f32[batch, length, 8]", "Negative(%embedded)", ()),
     ],
-    ids=["symbolic", "fixed", "read", "other size", "other rank", "hidden states"],
+    ids=["symbolic", "fixed", "keys", "read", "other size", "other rank", "hidden states"],
 )
 def test_inputs_of_the_form_of_a_state(past, state, found):
     model = parse_model(MODEL.format(past=past, state=state), "onnx")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from onnxruntime.quantization import QuantType
 from support.loaded import openvino_model
+from support.static_scales import in_static_int8
 from targets import state_mutants
 
 import graphpass
@@ -44,3 +46,13 @@ def test_variables_without_initial_value_are_refused():
     found = failing(state_mutants.without_initializer(openvino_model("llama", "ov-stateless")))
     assert {finding.verdict for finding in found} == {"refused"}
     assert all("no initial value" in finding.reason and finding.node and finding.source for finding in found)
+
+
+@pytest.mark.parametrize("target", ["cpu", "gpu", "npu", "paged"])
+def test_quantizers_of_16_bits_are_dropped(tmp_path, target):
+    file = in_static_int8(tmp_path, ("self_attn/MatMul", "rotary", "lm_head"), QuantType.QUInt16)
+    model = graphpass.load(file)
+    made = graphpass.PassManager(graphpass.get_target(target).pipeline(model)).run(model).model
+    (found,) = [one for one in check_model(made, target, confirm=False).findings if not one.holds]
+    assert found.verdict == "wrong"
+    assert "rounds to 16 bits" in found.reason
