@@ -142,7 +142,7 @@ def _check_files(manifest: Path, noted: Mapping[str, Any], *, is_folder: bool) -
     shared = set(noted["certificate"]["shared"])
     for name in expected:
         file, size = folder / name, noted["output"][name]["bytes"]
-        # `Path.is_file` is false for a link to itself, which cannot be resolved.
+        # A link to itself cannot be resolved.
         if file.is_file() and not file.resolve().is_relative_to(folder.resolve()):
             raise ReadError("GP118", f"{manifest} is not a valid manifest of graphpass: {name} is in another folder")
         if not file.is_file() or file.stat().st_size < size:

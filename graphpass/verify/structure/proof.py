@@ -344,7 +344,8 @@ def _compared(reference: Model, candidate: Model, outputs: list[str], feed: Feed
     weights = WeightDigests(models)
     comparer = Comparer(models, weights, outputs, unpadded=False)
     conditions = comparer.assumed, comparer.chunks
-    total = comparer.operators(comparer.results)
+    # An output of another rank is one difference without an operator, too.
+    total = comparer.operators(comparer.results) or 1
     # Only counted: most targets that define padding otherwise do so from the first layer on.
     unequal = comparer.unequal_or_downstream()
     if not unequal:

@@ -372,6 +372,14 @@ def test_axes_that_only_the_candidate_broadcasts_are_an_assumption():
     assert all(proof.equal == proof.operators for proof in found)
 
 
+def test_an_output_of_another_rank_is_not_equal():
+    text = """<ir_version: 9, opset_import: ["": 19]>
+    negated (float[batch, 4] x) => (float%s logits) { axis = Constant <value_ints = [0]> () y = Neg (x) logits = %s }"""
+    bodies = ("[batch, 4]", "Identity (y)"), ("[one, batch, 4]", "Unsqueeze (y, axis)")
+    first, second = (OnnxModel(onnx.parser.parse_model(text % body)) for body in bodies)
+    assert [compare_structures(first, other).is_complete for other in (first.clone(), second)] == [True, False]
+
+
 #: Two forms of a function: integers in a range, and numbers of known sign.
 LIKE: dict[str, tuple[str, str, str]] = {
     "bits in 8 bits": (
