@@ -86,13 +86,13 @@ def _forms(model: Model) -> tuple[Pass[Any], ...]:
     from graphpass.passes.convert.inline_functions import InlineFunctions, own_functions
     from graphpass.passes.shapes.canonicalize_shapes import CanonicalizeShapes, counted, expanded
 
+    taken: tuple[Pass[Any], ...] = (FoldBranches(),) if any(True for _ in decided_branches(model)) else ()
     if isinstance(model, OnnxModel):
         inlined: tuple[Pass[Any], ...] = (InlineFunctions(),) if own_functions(model) else ()
-        inlined += (FoldBranches(),) if any(True for _ in decided_branches(model)) else ()
         grown: tuple[Pass[Any], ...] = (GrowCaches(),) if written_in_place(model) else ()
-        return inlined + grown + _for_cpu(model)
+        return inlined + taken + grown + _for_cpu(model)
     is_odd = any(True for find in (expanded, counted) for _ in find(model.graph))
-    return (CanonicalizeShapes(),) if is_odd else ()
+    return (*taken, CanonicalizeShapes()) if is_odd else taken
 
 
 def _idle(model: Model) -> tuple[Pass[Any], ...]:

@@ -7,14 +7,17 @@ from dataclasses import dataclass
 
 from graphpass.analysis.caches.masks import find_elements
 from graphpass.analysis.symbolic import expressions as ex
-from graphpass.dialects.onnx.branches import inline_branches
-from graphpass.dialects.onnx.model import OnnxModel
+from graphpass.dialects.onnx import branches as onnx_branches
+from graphpass.dialects.onnx.rewriter import OnnxRewriter
+from graphpass.dialects.openvino import branches as openvino_branches
+from graphpass.dialects.openvino.rewriter import OpenVINORewriter
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.graph import Node
+from graphpass.ir.model import Model
 
 
 @dataclass(frozen=True)
-class FoldBranches(Pass[OnnxModel]):
+class FoldBranches(Pass[Model]):
     """Replace each If by a branch if sizes decide its condition.
 
     Scripted modules compare sizes at run time, for example the lengths of query and key (DeBERTa). OpenVINO's plugins
@@ -27,17 +30,20 @@ class FoldBranches(Pass[OnnxModel]):
     """
 
     name = "fold-branches"
-    dialect = "onnx"
 
-    def run(self, model: OnnxModel) -> Done:
+    def run(self, model: Model) -> Done:
         found = list(decided_branches(model))
         rewriter = model.rewriter()
-        inline_branches(rewriter, found)
+        if isinstance(rewriter, OnnxRewriter):
+            onnx_branches.inline_branches(rewriter, found)
+        else:
+            assert isinstance(rewriter, OpenVINORewriter)
+            openvino_branches.inline_branches(rewriter, found)
         rewriter.finish()
         return Done({"branches taken": len(found)})
 
 
-def decided_branches(model: OnnxModel) -> Iterator[tuple[Node, bool]]:
+def decided_branches(model: Model) -> Iterator[tuple[Node, bool]]:
     """Yield each If of the main graph whose condition is constant, with its value."""
     for node in model.graph.of_op("If"):
         condition = node.source()

@@ -1,11 +1,15 @@
 """fold-branches: Ifs that sizes decide are replaced by a branch, and others are kept."""
 
+import io
+
 import numpy
 import onnx.parser
 import onnxruntime
+import openvino
 
 import graphpass
 from graphpass.dialects.onnx.model import OnnxModel
+from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.manager import PassManager
 from graphpass.jobs.pipelines import pipeline_for
 from graphpass.passes.convert.fold_branches import FoldBranches
@@ -73,3 +77,17 @@ def test_conditions_of_unrelated_sizes_are_kept():
 def test_conversions_fold_branches():
     names = [step.name for step in pipeline_for(graphpass.get_target("ort"), model_of("doubled"))]
     assert names[0] == "fold-branches"
+
+
+def test_branches_are_taken_in_openvino():
+    model = model_of("doubled")
+    native = openvino.Core().read_model(io.BytesIO(model.proto.SerializeToString()))
+    taken = PassManager([FoldBranches()]).run(OpenVINOModel(native)).model
+    assert len(list(taken.graph.of_op("If"))) == 1
+    random = numpy.random.default_rng(0)
+    feeds = {name: random.standard_normal((2, 3)).astype(numpy.float32) for name in "xy"}
+    session = onnxruntime.InferenceSession(model.proto.SerializeToString())
+    for given in (True, False):
+        (before,) = session.run(["z"], {**feeds, "given": numpy.array(given)})
+        after = openvino.compile_model(taken.ov_model, "CPU")({**feeds, "given": numpy.array(given)})["z"]
+        numpy.testing.assert_allclose(after, before, rtol=1e-5)
