@@ -202,11 +202,13 @@ class Comparison:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Return the lines on the first difference, warnings, structures and skipped parts."""
-        first = () if self.divergence is None else (f"first at {self.divergence}",)
-        proven = () if self.structure is None else self.structure.in_words()
-        skipped = (f"not compared: {text}" for text in self.skipped)
-        return (*first, *(f"WARNING: {text}" for text in self.warnings), *proven, *skipped)
+        """Return the first difference, warnings, equal operators, skipped parts and unequal operators."""
+        lines = [] if self.divergence is None else [f"first at {self.divergence}"]
+        lines += (f"WARNING: {text}" for text in self.warnings)
+        lines += () if self.structure is None else self.structure.counts()
+        lines += (f"not compared: {text}" for text in self.skipped)
+        lines += () if self.structure is None else self.structure.details()
+        return tuple(lines)
 
     def summary(self) -> str:
         """Return the report: the verdict, the divergence, sequences, lengths, structure and warnings."""

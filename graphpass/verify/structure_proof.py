@@ -98,6 +98,11 @@ class StructureProof:
 
     def in_words(self) -> Iterator[str]:
         """Yield the lines of the report: counts, then regions, added operators and runs."""
+        yield from self.counts()
+        yield from self.details()
+
+    def counts(self) -> Iterator[str]:
+        """Yield the lines on equal operators, with the conditions of their equality."""
         of = f"of {self.operators:,} operators"
         until = "" if self.rows is None else f", up to position {self.rows:,}"
         until += "".join(f", given that {condition}" for condition in self.assumed)
@@ -108,6 +113,9 @@ class StructureProof:
             yield f"equal for every input{until}: {self.equal:,} {of}"
         if self.unpadded > self.equal:
             yield f"equal for every input without padding{until}: {self.unpadded:,} {of}"
+
+    def details(self) -> Iterator[str]:
+        """Yield the lines on regions, added operators and runs on random numbers."""
         for region in self.regions:
             yield f"compared by numbers from {region.operator} {region.node} on: {region.reason}"
         for region in self.added:

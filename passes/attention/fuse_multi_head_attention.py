@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from graphpass.analysis.attention.find import find_attention
 from graphpass.analysis.attention.types import Attention
 from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.analysis.symbolic.expressions import Expr
 from graphpass.analysis.symbolic.sizes import infer_sizes
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.graph import Value
+from graphpass.ir.inputs import token_input
 from graphpass.ir.miss import Miss
 from graphpass.ir.rewriter import Handle, Rewriter, Writer
 from graphpass.ir.values import fixed_size
@@ -104,6 +106,7 @@ class _Fusion:
         self._model, self._rewriter = model, rewriter
         self._masks = MaskSums(rewriter)
         self._biases: dict[object, Handle] = {}
+        self._lengths: dict[Expr, Handle] = {}
 
     def fuse(self, block: Attention) -> None:
         write, heads = self._rewriter.under(block.node.name), _heads(self._model, block) or 0
@@ -133,6 +136,17 @@ class _Fusion:
         by_head = write.op("Transpose", split, order=[0, 2, 1, 3], label="by_head")
         is_same = block.output.element_type == kind
         self._rewriter.replace(block.output, by_head if is_same else write.convert(by_head, block.output.element_type))
+
+    def _length(self, write: Writer, value: Value, axis: int) -> Handle:
+        """Return the size of an axis, written once for all equal sizes, and if possible from the tokens."""
+        sizes, tokens = self._model.analysis(infer_sizes), token_input(self._rewriter.graph)
+        shape, counted = sizes.shape(value), sizes.shape(tokens)
+        if not shape:
+            return write.size(value, axis)
+        if shape[axis] not in self._lengths:
+            of_tokens = tokens is not None and counted and counted[1] is shape[axis]
+            self._lengths[shape[axis]] = write.size(*((tokens, 1) if of_tokens else (value, axis)))
+        return self._lengths[shape[axis]]
 
     def _stored(self, block: Attention) -> list[Handle]:
         """Return a key and a value that are inputs of the model, ``[batch, heads, total, head_dim]``; else nothing."""
@@ -177,7 +191,8 @@ class _Fusion:
         mask = self._masks.of(block.masks, kind, heads, f"{block.node.name}/mask")
         assert block.query is not None
         assert block.key is not None
-        length, total = write.size(block.query, 2), write.size(block.key, 3 if block.key_is_transposed else 2)
+        length = self._length(write, block.query, 2)
+        total = self._length(write, block.key, 3 if block.key_is_transposed else 2)
         shape = write.op("Concat", [1, 1], length, total, axis=0, label="shape")
         made = self._biases[block.masks, kind] = write.op("Broadcast", mask, shape, label="bias")
         return made

@@ -26,7 +26,7 @@ def test_each_expert_has_its_own_weights(form):
         ("separate", "(%Transpose_7, 1)", "(%Transpose_7, 0)", "experts [0, 0] of 2 are found"),
         ("separate", "(%TopK_3.1, 2, ", "(%TopK_3.1, 3, ", "experts [0, 1] of 3 are found"),
         ("separate", "(%Squeeze_15, 2)", "(%Squeeze_15, 1)", "one weight for each selected expert of a token"),
-        ("separate", "(%ConstantOfShape_10, %Expand", "(%rows, %Expand", "not added one by one, starting from 0"),
+        ("separate", "(%ConstantOfShape_10, %Expand", "(%rows, %Expand", "not added one at a time, starting from 0"),
         ("separate", "(%rows, %Squeeze_35)", "(%rows, %Squeeze_34)", "expected a Gather of the rows"),
         ("separate", "%Sigmoid_39 = Sigmoid", "%Sigmoid_39 = Tanh", "differ in structure"),
         (
