@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from graphpass.ir.model import Model
     from graphpass.verify.request import ProofRequest
 
-#: Length of the prompt. The CPU plugin (2026.4.1) changes logits of 40 tokens by 0.2 to 0.5, of few tokens
-#: by almost nothing.
+#: Length of the prompt. The CPU plugin (2026.4.1) changes logits of 40 tokens by 0.2 to 0.5, and those of
+#: few tokens hardly.
 _PROMPT = 40
 
 #: Errors of sequences that exceed a model's cache capacity, or the rows of a table.

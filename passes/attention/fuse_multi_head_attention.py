@@ -138,7 +138,7 @@ class _Fusion:
         self._rewriter.replace(block.output, by_head if is_same else write.convert(by_head, block.output.element_type))
 
     def _length(self, write: Writer, value: Value, axis: int) -> Handle:
-        """Return the size of an axis, written once for all equal sizes, and if possible from the tokens."""
+        """Return the size of an axis, written once for equal sizes, preferably from the tokens."""
         sizes, tokens = self._model.analysis(infer_sizes), token_input(self._rewriter.graph)
         shape, counted = sizes.shape(value), sizes.shape(tokens)
         if not shape:
@@ -149,7 +149,11 @@ class _Fusion:
         return self._lengths[shape[axis]]
 
     def _stored(self, block: Attention) -> list[Handle]:
-        """Return a key and a value that are inputs of the model, ``[batch, heads, total, head_dim]``; else nothing."""
+        """Return key and value if they are inputs of the model; else an empty list.
+
+        Returns:
+            ``[batch, heads, total, head_dim]`` each.
+        """
         graph, found = self._rewriter.graph, []
         for value, order in ((block.key, _KEYS if block.key_is_transposed else None), (block.value, None)):
             assert value is not None

@@ -300,4 +300,4 @@ def test_the_command_reports_parts(capfd: pytest.CaptureFixture[str]) -> None:
     assert shown.code == 0, shown.err
     likes = {part["name"]: part["like"] for part in json.loads(shown.out)["parts"]}
     assert likes.pop("feed-forward 1") == "feed-forward 0"
-    assert likes == dict.fromkeys(RAN)
+    assert likes == dict.fromkeys([*RAN, "layer 1"])

@@ -1,4 +1,4 @@
-"""Encoders are told from decoders without caches by masks, outputs and inputs."""
+"""Masks, outputs and inputs distinguish encoders from decoders without caches."""
 
 import pytest
 

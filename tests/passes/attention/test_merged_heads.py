@@ -1,4 +1,4 @@
-"""The tensor in which heads are merged, if nothing else reads the way to it."""
+"""The tensor in which heads are merged, if no other operator reads the tensors before it."""
 
 import pytest
 

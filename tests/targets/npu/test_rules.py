@@ -44,7 +44,7 @@ def test_rounded_activations_amplify_the_rounding_of_caches(tmp_path):
 
 
 def test_caches_are_rounded_without_fused_attention(tmp_path):
-    """KV_CACHE_PRECISION=f16 changes nothing on the CPU plugin, as attention is decomposed; NPUW's logits differ."""
+    """KV_CACHE_PRECISION=f16 has no effect on decomposed attention on the CPU plugin; NPUW's logits differ."""
     model = graphpass.load(in_static_int8(tmp_path, keeps=("rotary", "lm_head")))
     made = graphpass.PassManager(graphpass.get_target("npu").pipeline(model)).run(model).model
     assert checked(made).holds
