@@ -51,7 +51,7 @@ def test_caches_are_in_the_pieces_of_their_layer():
     [
         ("input_ids", "places", "it has no input called input_ids"),
         ("{name=logits}", "{name=scores}", "no output is called logits"),
-        ("Result(%d)", "%s = ShapeOf(%d)\nResult(%s)", "no value lies on all paths"),
+        ("Result(%d)", "%s = ShapeOf(%d)\nResult(%s)", "no value is on all paths"),
     ],
 )
 def test_models_without_such_values(old, new, reason):
