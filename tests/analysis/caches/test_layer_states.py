@@ -22,7 +22,7 @@ def test_each_layer_ends_in_a_sum(family):
 
 def test_a_model_without_caches_has_no_layers():
     text = "%input_ids = Parameter : i64[b, n]\n%w = Constant : f32[9, 8]\n%x = Gather(%w, %input_ids) {axis=0}\n"
-    assert "no caches lie between" in find_layer_states(parse_model(f"{text}Result(%x) {{name=logits}}"))
+    assert "no caches are between" in find_layer_states(parse_model(f"{text}Result(%x) {{name=logits}}"))
     assert "no input called" in find_layer_states(
         parse_model("%x = Parameter : f32[b, n, 4]\nResult(%x) {name=logits}")
     )
