@@ -23,6 +23,9 @@ from graphpass.verify.structure.weights import WeightDigests
 #: Faults that padded rows alone show, which are left to numbers.
 OF_PADDING = ("padding let in", "causal lost for one layer", "more than 1 pads", "more than 8 pads")
 
+#: Faults that leave the dataflow of each cache: `verify` finds them by the names of pasts and presents.
+OF_NAMES = ("a key cache and a value cache of two layers exchanged",)
+
 
 @pytest.mark.parametrize("target", ["cpu", "gpu", "npu", "ort"])
 @pytest.mark.parametrize("model", ["llama", "gpt2", "falcon", "phi3", "bloom"])
@@ -279,7 +282,9 @@ def test_no_fault_is_proven(model, target, every):
     reference = exported(f"{model}/onnx")
     result = converted(reference, target).model
     assert not unequal(reference, result, unpadded=True)
-    found = [fault for fault in faults(result) if not fault.equivalent and not fault.kind.endswith(OF_PADDING)]
+    found = [
+        fault for fault in faults(result) if not fault.equivalent and not fault.kind.endswith((*OF_PADDING, *OF_NAMES))
+    ]
     assert len(found) > 30
     tried = found[::every]
     proven = [fault.kind for fault in tried if not unequal(reference, fault.put_into(result), unpadded=True)]
