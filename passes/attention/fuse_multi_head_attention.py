@@ -154,17 +154,16 @@ class _Fusion:
         Returns:
             ``[batch, heads, total, head_dim]`` each.
         """
-        graph, found = self._rewriter.graph, []
-        for value, order in ((block.key, _KEYS if block.key_is_transposed else None), (block.value, None)):
-            assert value is not None
-            node = graph.producer(value)
-            if order is not None and (node.op != "Transpose" or node.attributes.get("order") != order):
+        graph, key = self._rewriter.graph, block.key
+        assert key is not None
+        assert block.value is not None
+        if block.key_is_transposed:
+            node = graph.producer(key)
+            if node.op != "Transpose" or node.attributes.get("order") != _KEYS:
                 return []
-            source = value if order is None else node.source()
-            if graph.producer(source).op != "Parameter":
-                return []
-            found.append(self._rewriter.handle(source))
-        return found
+            key = node.source()
+        are_inputs = all(graph.producer(part).op == "Parameter" for part in (key, block.value))
+        return [self._rewriter.handle(part) for part in (key, block.value)] if are_inputs else []
 
     def _flat(self, write: Writer, value: Value, axes: tuple[int, ...], kind: str) -> Handle:
         """Return ``[batch, positions, heads * size]``."""
