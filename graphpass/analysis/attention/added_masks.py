@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.expressions import TRUE, ZERO, Expr, number
 from graphpass.ir.values import MASKED_BELOW
@@ -64,6 +66,11 @@ def _product_hides(expr: Expr) -> Expr:
             ]
             return ex.choose(chosen.args[0], *hidden)
     return ex.FALSE
+
+
+def adds_infinity(score: Expr) -> bool:
+    """Return whether a score, or a number added to it, is -inf at excluded keys."""
+    return any(part.as_number == -math.inf for part in ex.walk(score))
 
 
 def shown(root: Expr) -> Expr:

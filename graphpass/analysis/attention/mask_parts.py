@@ -67,14 +67,14 @@ def described(elements: Elements, node: Node, scope: Scope, visible: Expr, bias:
         scope,
         visible,
         bias,
-        is_causal,
-        min(windows, default=None),
-        chunk,
-        is_padded,
-        has_lengths,
-        alibi_slopes(unpadded(bias), scope.head, scope.key),
-        (*rest, *([] if is_causal else counted)),
-        tuple(dict.fromkeys(elements.misses[part] for part in opaque)),
+        is_causal=is_causal,
+        window=min(windows, default=None),
+        chunk=chunk,
+        is_padded=is_padded,
+        has_lengths=has_lengths,
+        slopes=alibi_slopes(unpadded(bias), scope.head, scope.key),
+        residue=(*rest, *([] if is_causal else counted)),
+        misses=tuple(dict.fromkeys(elements.misses[part] for part in opaque)),
     )
 
 

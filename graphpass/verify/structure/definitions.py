@@ -16,6 +16,7 @@ from graphpass.analysis.symbolic.places import digits
 from graphpass.verify.structure.algebra import Algebra, is_positive
 from graphpass.verify.structure.conditions import count_of, limited, on_indices, oriented, place_of
 from graphpass.verify.structure.masks import KnownMasks
+from graphpass.verify.structure.undefined_rows import UndefinedRows
 
 #: Kinds whose result is linear in the first body.
 _LINEAR = frozenset({"recurrence", "sum"})
@@ -196,11 +197,12 @@ class Definitions:
     Attributes:
         algebra: Canonical forms of expressions.
         masks: Effective masks, which are compared by the solver.
+        undefined_rows: Masks under which attention of queries without keys is NaN.
     """
 
     def __init__(self, algebra: Algebra, masks: KnownMasks) -> None:
         """Create an empty set of definitions, and let ``algebra`` define long sums with it."""
-        self.algebra, self.masks = algebra, masks
+        self.algebra, self.masks, self.undefined_rows = algebra, masks, UndefinedRows()
         algebra.define = self.of_sum
         self._selections: dict[tuple[Expr, ...], TruePlaces] = {}
         self._by_count: dict[Expr, TruePlaces] = {}

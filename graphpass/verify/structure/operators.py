@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import reduce
 
+from graphpass.analysis.attention.added_masks import adds_infinity, hides, shown
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import Element, OperatorTable, Rule, UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, TRUE, ZERO, Expr, number
@@ -16,7 +17,7 @@ from graphpass.ir.graph import Node
 from graphpass.ir.values import MASKED_BELOW, REALS
 from graphpass.verify.structure import activations
 from graphpass.verify.structure.attention import gate_sink, share_of
-from graphpass.verify.structure.tensors import Steps, as_function, closed, definitions_of
+from graphpass.verify.structure.tensors import DefinedTensors, Steps, as_function, closed, definitions_of
 
 # Sums
 
@@ -244,15 +245,18 @@ def _softmax(element: Element) -> Steps:
     body = yield element.node.source(), element.index
     if along is ZERO:
         return ONE
-    visible, score = split_mask(definitions_of(element).algebra.normal(body))
+    definitions, tensors = definitions_of(element), element.elements
+    assert isinstance(tensors, DefinedTensors)
+    body = definitions.algebra.normal(body)
+    visible, score = split_mask(body)
+    if adds_infinity(body) and element.node.index not in tensors.guarded:
+        tensors.hide_by_infinity(visible, element.index[axis - 1], along)
     sink = yield from gate_sink(element)
-    return share_of(definitions_of(element), visible, score, along, sink)
+    return share_of(definitions, visible, score, along, sink)
 
 
 def split_mask(body: Expr) -> tuple[Expr, Expr]:
     """Return the condition under which a score is visible, and the score without mask."""
-    from graphpass.analysis.attention.added_masks import hides, shown
-
     body = _without_floor(body)
     terms = body.args if body.op == "real_sum" else (body,)
     visible, kept = TRUE, []

@@ -34,6 +34,7 @@ from graphpass.ir.operators import LOOP_ENTRIES, LOOP_EXITS, SOURCES
 from graphpass.ir.values import INTEGERS, REALS
 from graphpass.verify.structure.definitions import Definition, Definitions
 from graphpass.verify.structure.sorted_experts import SortedExperts
+from graphpass.verify.structure.undefined_rows import guarded_softmax
 
 if TYPE_CHECKING:
     from graphpass.ir.model import Model
@@ -125,6 +126,8 @@ class DefinedTensors(Elements):
         definitions: Definitions of both models.
         model: The model.
         sink_gates: Gates that apply attention sinks to the result of a Softmax, by index of the Softmax.
+        guarded: Indices of Softmax operators whose NaN is replaced by 0.
+        is_candidate: Whether the model is compared with a reference.
     """
 
     def __init__(
@@ -143,6 +146,7 @@ class DefinedTensors(Elements):
         self._sizes: Sizes
         self.definitions, self.model = definitions, model
         self.sink_gates = model.analysis(find_sink_gates)
+        self.guarded, self.is_candidate = model.analysis(guarded_softmax), False
         self._sorted = SortedExperts(model, self._sizes)
         self._gated = {gate.node.index: gate for gate in self.sink_gates.values()}
         # The first element of a result evaluates all nodes upstream.
@@ -252,11 +256,14 @@ class DefinedTensors(Elements):
                         yield node, known, assumed
 
     def assume(self, reference: DefinedTensors) -> None:
-        """Treat results that depend on sizes of which only this model assumes equality as unknown.
+        """Treat results that rely on assumptions that the reference does not make as unknown.
+
+        These are equal sizes, and queries of which each attends to a key.
 
         Args:
             reference: Tensors of the reference, which runs at every length.
         """
+        self.is_candidate = True
         assumptions = list(reference.assumptions(reference.graph.nodes, tables=True))
         given = {_equation(known, size) for _, known, size in assumptions if known is not None}
         calls = ((reference._call(node), size) for node, known, size in assumptions if known is None)
@@ -269,6 +276,20 @@ class DefinedTensors(Elements):
             if not is_given:
                 uses = self.graph.forward(node.outputs, lambda use: use.node.outputs)
                 self._unsized |= {node.index, *(use.node.index for use in uses)}
+
+    def hide_by_infinity(self, visible: Expr, query: Expr, key: Expr) -> None:
+        """Compare a mask that adds -inf with those of the other model.
+
+        Args:
+            visible: The condition under which a query attends to a key.
+            query: Index of the query.
+            key: Index variable of the key.
+
+        Raises:
+            UnknownError: Some queries may attend to no key, and have finite results in the reference.
+        """
+        rows = self.definitions.undefined_rows
+        (rows.check if self.is_candidate else rows.add)(visible, query, key)
 
     def _call(self, node: Node) -> tuple[object, ...] | None:
         """Return operator, attributes and typed shapes of operands; ``None`` without a rank."""

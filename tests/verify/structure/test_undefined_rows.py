@@ -1,0 +1,59 @@
+"""A mask of -inf makes queries without keys NaN: equal to the reference only if it does the same."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy
+import pytest
+from support.attention_graphs import Form, Mask, Sink, build
+from support.loaded import onnx_model
+
+from graphpass.dialects.onnx.model import OnnxModel
+from graphpass.dialects.openvino.model import OpenVINOModel
+from graphpass.ir.values import MASKED_BELOW
+from graphpass.verify.structure.proof import compare_structures
+
+LOWEST = Form(masks=(Mask("B1LS", "keep", fill=float(numpy.finfo(numpy.float32).min)),))
+INFINITE = Form(masks=(Mask("B1LS", "keep"),))
+GUARDED = dataclasses.replace(INFINITE, guard=True)
+
+
+def is_equal(reference: Form, candidate: Form) -> bool:
+    proof = compare_structures(*(OpenVINOModel(build(form)) for form in (reference, candidate)))
+    assert proof is not None
+    assert proof.operators > 0
+    return proof.equal == proof.operators
+
+
+@pytest.mark.parametrize(
+    ("reference", "candidate"),
+    [(LOWEST, LOWEST), (INFINITE, INFINITE), (INFINITE, LOWEST), (INFINITE, GUARDED), (LOWEST, GUARDED)],
+)
+def test_no_further_nan_is_equal(reference, candidate):
+    assert is_equal(reference, candidate)
+
+
+@pytest.mark.parametrize("reference", [LOWEST, GUARDED])
+def test_nan_in_the_candidate_alone_is_not_equal(reference):
+    assert not is_equal(reference, INFINITE)
+
+
+@pytest.mark.parametrize("column", ["first", "last"])
+def test_a_sink_keeps_each_query_from_nan(column):
+    sink = Sink(column=column)
+    assert is_equal(dataclasses.replace(LOWEST, sink=sink), dataclasses.replace(INFINITE, sink=sink))
+
+
+def test_infinity_is_compared_on_padded_rows_only():
+    reference = onnx_model("bloom")
+    candidate = reference.clone()
+    assert isinstance(candidate, OnnxModel)
+    for node in candidate.proto.graph.node:
+        for attribute in node.attribute:
+            if attribute.name == "value" and attribute.t.data_type == 1:
+                array = numpy.frombuffer(attribute.t.raw_data, numpy.float32)
+                attribute.t.raw_data = numpy.where(array < MASKED_BELOW, -numpy.inf, array).astype("f4").tobytes()
+    proof = compare_structures(reference, OnnxModel(candidate.proto))
+    assert proof is not None
+    assert proof.equal == 0 < proof.unpadded == proof.operators
