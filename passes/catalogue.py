@@ -45,6 +45,7 @@ _ROOMS = {
         "standardize-layout",
         "static-cache",
         "unpack",
+        "unpage-caches",
         "widen-conv-window",
     ),
     "convert": (

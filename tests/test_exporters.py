@@ -34,6 +34,7 @@ from graphpass.runtime import open_session
         ("transformers-ov", "olmo3", "paged"),
         ("builder-webgpu", "qwen3", "cpu"),
         ("builder-webgpu", "qwen3", "ort"),
+        ("builder-paged", "qwen3", "cpu"),
         ("mobius", "llama", "cpu"),
         ("mobius", "llama", "paged"),
         ("mobius", "llama", "ort-genai"),

@@ -217,6 +217,19 @@ NEW_TOKENS = 16
 #: Inputs of GroupQueryAttention with the norm weights for each head of query and key.
 NORM_WEIGHTS = (14, 15)
 
+#: The same inputs of PagedAttention.
+PAGED_NORM_WEIGHTS = (12, 13)
+
+
+def normalizes_heads(node: Node) -> bool:
+    """Return whether attention has weights of norms of query or key.
+
+    Args:
+        node: A GroupQueryAttention or PagedAttention.
+    """
+    ports = PAGED_NORM_WEIGHTS if node.op == "PagedAttention" else NORM_WEIGHTS
+    return any(node.input(port) is not None for port in ports)
+
 
 def quantized_bits(node: Node) -> int | None:
     """Return the bits of a value in the caches of ``node``; ``None`` if unquantized."""

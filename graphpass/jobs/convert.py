@@ -14,7 +14,7 @@ from graphpass.progress import STAGES, expect, stage, stages
 
 from .failing_input import name_failing_input
 from .job import Job, Proof, prove, run_passes
-from .pipelines import pipeline_for, runnable
+from .pipelines import pipeline_for
 from .reading import read_model
 from .result import Result, refuse_input
 from .watch import Watch
@@ -193,6 +193,7 @@ def _skipped_folders(plan: _Plan) -> Iterator[str]:
 def _plan_model(watch: Watch, job: Job, target: Target) -> _Plan:
     from graphpass.artifacts.parts import find_folder_parts
     from graphpass.io import check_destination
+    from graphpass.verify.cpu_forms import in_cpu_form
 
     loaded = read_model(job.model, job.declared, watch.choose)
     assert loaded.path is not None
@@ -211,7 +212,7 @@ def _plan_model(watch: Watch, job: Job, target: Target) -> _Plan:
     if loaded.dialect == target.dialect:
         check_destination(loaded, job.output / file)
     part = _Part("", loaded, pipeline_for(target, loaded), file)
-    return _Plan(loaded.path, loaded.path, runnable(loaded), {"": loaded}, (part,), beside)
+    return _Plan(loaded.path, loaded.path, in_cpu_form(loaded), {"": loaded}, (part,), beside)
 
 
 def _plan_folder(job: Job, files: EncoderDecoder, target: Target) -> _Plan:
@@ -298,9 +299,7 @@ def _convert(
         if job.verify:
             hint = "" if others else "--verify-each names the pass, "
             comparison = prove(
-                lambda: _compare(target, plan.reference, tuple(models.values()), job.proof, prepared),
-                hint,
-                job.proof.require,
+                lambda: _compare(target, plan, tuple(models.values()), job.proof, prepared), hint, job.proof.require
             )
         notes = _add_tokenizer(plan.source, folder) if tokenizer and main.dialect == "openvino" else ()
         notes = (*notes, *_skipped_folders(plan))
@@ -329,22 +328,24 @@ def _convert(
     return outcome
 
 
-def _compare(
-    target: Target, reference: Model | EncoderDecoderModels, results: tuple[Model, ...], proof: Proof, prepared: Model
-) -> Comparison:
+def _compare(target: Target, plan: _Plan, results: tuple[Model, ...], proof: Proof, prepared: Model) -> Comparison:
     """Return the comparison with the input; for a split, also of the model before."""
     from graphpass.analysis.caches.encoders import is_encoder
     from graphpass.ir.model import Model
     from graphpass.runtime.backends.encoder_decoder import EncoderDecoderModels
+    from graphpass.verify.cpu_forms import note_on_form
     from graphpass.verify.encoder_decoder import compare_encoder_decoders
     from graphpass.verify.on_device import compare_on_device
     from graphpass.verify.pair import compare_pair
 
+    reference = plan.reference
     if isinstance(reference, Model):
         # An encoder computes different outputs for a whole text and for its prefix.
         examine = not reference.analysis(is_encoder)
         options = {**proof.settings, "examine": examine, "padding": target.reads_padding}
         whole = compare_on_device(reference, prepared, target.proving_device, **options)
+        notes = (note for model in plan.inputs.values() for note in note_on_form(model))
+        whole = replace(whole, skipped=(*whole.skipped, *notes))
         if target.split is None or not whole.passed:
             return whole
         return whole.followed_by(compare_pair(reference, results[0], results[1], target.split))

@@ -61,23 +61,6 @@ def _require_steps(model: Model) -> None:
         raise UnsupportedError("GP329", message, hint)
 
 
-def runnable(model: Model) -> Model:
-    """Return ``model`` with operators lowered that ONNX Runtime's CPU provider does not implement."""
-    from graphpass.engine.manager import PassManager
-
-    passes = _for_cpu(model)
-    return PassManager(passes).run(model).model if passes else model
-
-
-def _for_cpu(model: Model) -> tuple[Pass[Any], ...]:
-    """Return passes that lower GroupQueryAttention with norms, which only GPU providers implement."""
-    from graphpass.passes.lower.group_query_attention import has_norms
-    from graphpass.passes.lower.lower_operators import LowerOperators
-
-    normed = any(has_norms(node) for node in model.graph.of_op("GroupQueryAttention"))
-    return (LowerOperators(only=("group-query-attention",)),) if normed else ()
-
-
 def _forms(model: Model) -> tuple[Pass[Any], ...]:
     """Return passes that rewrite the forms in ``model`` that analyses do not support."""
     from graphpass.dialects.onnx.model import OnnxModel
@@ -85,12 +68,13 @@ def _forms(model: Model) -> tuple[Pass[Any], ...]:
     from graphpass.passes.convert.fold_branches import FoldBranches, decided_branches
     from graphpass.passes.convert.inline_functions import InlineFunctions, own_functions
     from graphpass.passes.shapes.canonicalize_shapes import CanonicalizeShapes, counted, expanded
+    from graphpass.verify.cpu_forms import passes_for_cpu
 
     taken: tuple[Pass[Any], ...] = (FoldBranches(),) if any(True for _ in decided_branches(model)) else ()
     if isinstance(model, OnnxModel):
         inlined: tuple[Pass[Any], ...] = (InlineFunctions(),) if own_functions(model) else ()
         grown: tuple[Pass[Any], ...] = (GrowCaches(),) if written_in_place(model) else ()
-        return inlined + taken + grown + _for_cpu(model)
+        return inlined + taken + grown + passes_for_cpu(model)
     is_odd = any(True for find in (expanded, counted) for _ in find(model.graph))
     return (*taken, CanonicalizeShapes()) if is_odd else taken
 

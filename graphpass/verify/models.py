@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,6 +13,7 @@ from graphpass.io import load
 from graphpass.ir.model import Model
 from graphpass.progress import stage
 from graphpass.runtime.encoder_decoder import find_encoder_decoder, read_parts
+from graphpass.verify.cpu_forms import in_cpu_form, note_on_form
 from graphpass.verify.encoder_decoder import compare_encoder_decoders
 from graphpass.verify.on_device import compare_on_device
 
@@ -84,10 +86,11 @@ def verify(
                 read_parts(parts[0]), read_parts(parts[1]), steps=steps, atol=atol, rtol=rtol
             )
     models = [model if isinstance(model, Model) else load(Path(model)) for model in (reference, candidate)]
+    notes = note_on_form(models[0])
     with stage("comparing"):
-        return compare_on_device(
-            models[0],
-            models[1],
+        comparison = compare_on_device(
+            in_cpu_form(models[0]),
+            in_cpu_form(models[1]) if device == "CPU" else models[1],
             device,
             budget=budget,
             all_layers=all_layers,
@@ -101,3 +104,4 @@ def verify(
             edits=edits,
             examine=True,
         )
+    return replace(comparison, skipped=(*comparison.skipped, *notes))

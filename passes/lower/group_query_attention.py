@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphpass.analysis.equations.row_lengths import rows_are_full, summed_mask
-from graphpass.ir.graph import Node, Value
+from graphpass.ir.graph import Value
 from graphpass.ir.operators import NORM_WEIGHTS
 from graphpass.ir.rewriter import Handle
 from graphpass.ir.values import MASKED
@@ -287,8 +287,3 @@ class _Block:
             return value
         copies = write.op("Broadcast", write.op("Unsqueeze", value, axes=[2]), [1, 1, groups, 1, 1])
         return write.op("Reshape", copies, [0, self._heads, -1, self._head_dim])
-
-
-def has_norms(node: Node) -> bool:
-    """Return whether a GroupQueryAttention has weights of norms of query or key."""
-    return any(node.input(port) is not None for port in NORM_WEIGHTS)

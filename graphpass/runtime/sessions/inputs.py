@@ -101,6 +101,10 @@ class InputPlan:
         linear = inventory.kind == "linear"
         tokens = next((fed[name] for name in (*TOKENS, EMBEDDINGS) if name in fed), None)
         self.takes_embeddings = tokens is not None and tokens.name == EMBEDDINGS
+        if tokens is not None and tokens.shape is not None and len(tokens.shape) == 1 + self.takes_embeddings:
+            message = f"input {tokens.name} {shape_text(tokens.shape)} packs the tokens of all rows into one axis"
+            hint = "if its attention is PagedAttention: graphpass run MODEL -p unpage-caches -o OUT"
+            raise UnsupportedError("GP320", message, hint)
         makers = _makers(inventory, step_tokens, embeddings=self.takes_embeddings)
         self._feeds = [
             (

@@ -12,6 +12,9 @@ from graphpass.storage.documents import read_json
 #: Keys of the number of positions in configurations of Transformers.
 _KEYS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length", "max_target_positions")
 
+#: Key of the number of positions in section ``model`` of genai_config.json.
+_KEYS_OF_GENAI = ("context_length",)
+
 
 def configuration(model_file: Path | None, name: str = "config.json") -> dict[str, Any]:
     """Return a model's configuration, with the entries of its section ``text_config``, if any.
@@ -37,10 +40,12 @@ def configuration(model_file: Path | None, name: str = "config.json") -> dict[st
 
 
 def context_length(model_file: Path | None) -> int | None:
-    """Return the number of positions; ``None`` if unknown.
+    """Return the number of positions in config.json or, without it, in genai_config.json; ``None`` if unknown.
 
     Raises:
-        ReadError: GP116, config.json is not a JSON object.
+        ReadError: GP116, a configuration is not a JSON object.
     """
-    config = configuration(model_file)
-    return next((config[key] for key in _KEYS if isinstance(config.get(key), int) and config[key] > 0), None)
+    of_genai = configuration(model_file, "genai_config.json").get("model")
+    stated = [(configuration(model_file), _KEYS), (of_genai if isinstance(of_genai, dict) else {}, _KEYS_OF_GENAI)]
+    numbers = (config.get(key) for config, keys in stated for key in keys)
+    return next((number for number in numbers if isinstance(number, int) and number > 0), None)

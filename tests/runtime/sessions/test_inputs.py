@@ -117,3 +117,10 @@ def test_refuses_slots_of_an_unknown_window() -> None:
 def test_refuses_a_model_without_tokens() -> None:
     with pytest.raises(UnsupportedError, match="token ids"):
         InputPlan([Port("attention_mask", (None, None), "i64")], NONE)
+
+
+@pytest.mark.parametrize(("name", "shape"), [("input_ids", (None,)), ("inputs_embeds", (None, 64))])
+def test_packed_tokens_are_refused_with_the_pass_that_unpacks_them(name: str, shape: tuple[int | None, ...]) -> None:
+    with pytest.raises(UnsupportedError, match=f"GP320: input {name} .* packs the tokens") as caught:
+        InputPlan([Port(name, shape, "f32")], NONE)
+    assert "unpage-caches" in str(caught.value.hint)

@@ -28,6 +28,13 @@ def test_keys_of_transformers(tmp_path, content, length):
     assert context_length(beside(tmp_path, content)) == length
 
 
+@pytest.mark.parametrize(("content", "length"), [(None, 96), ({}, 96), ({"n_ctx": 32}, 32)])
+def test_genai_config_is_read_without_a_number_in_config(tmp_path, content, length):
+    (tmp_path / "genai_config.json").write_text(json.dumps({"model": {"context_length": 96}}))
+    model = tmp_path / "model.onnx" if content is None else beside(tmp_path, content)
+    assert context_length(model) == length
+
+
 def test_a_missing_configuration_is_empty(tmp_path):
     assert configuration(None) == configuration(tmp_path / "model.onnx") == {}
     assert context_length(None) is None

@@ -1,0 +1,53 @@
+"""Replace operators that only GPUs implement, for comparisons on the CPU."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from graphpass.engine.manager import PassManager
+from graphpass.engine.pipeline import format_passes, parse
+from graphpass.ir.operators import normalizes_heads
+
+if TYPE_CHECKING:
+    from graphpass.engine.passes import Pass
+    from graphpass.ir.model import Model
+
+
+def passes_for_cpu(model: Model) -> tuple[Pass[Any], ...]:
+    """Return passes that replace PagedAttention, and GroupQueryAttention with norms.
+
+    ONNX Runtime's CPU provider implements neither (1.32).
+
+    Args:
+        model: Any model; it is not modified.
+    """
+    graph = model.graph
+    steps = ["unpage-caches"] if any(True for _ in graph.of_op("PagedAttention")) else []
+    if any(map(normalizes_heads, graph.of_op("GroupQueryAttention", "PagedAttention"))):
+        steps.append("lower-operators{only=[group-query-attention]}")
+    return parse(",".join(steps))
+
+
+def in_cpu_form(model: Model) -> Model:
+    """Return ``model`` after `passes_for_cpu`.
+
+    Args:
+        model: Any model; it is not modified, and returned if no pass is required.
+
+    Raises:
+        PassFailedError: An operator cannot be replaced.
+    """
+    passes = passes_for_cpu(model)
+    return PassManager(passes).run(model).model if passes else model
+
+
+def note_on_form(model: Model) -> tuple[str, ...]:
+    """Return a sentence for the report if the reference ran after `passes_for_cpu`.
+
+    Args:
+        model: The reference as it was read.
+    """
+    passes = passes_for_cpu(model)
+    if not passes:
+        return ()
+    return (f"operators of the reference that only GPUs implement: it ran after {format_passes(passes)}",)

@@ -1,0 +1,30 @@
+"""Operators that only GPUs implement are replaced in both models of a comparison, and the report states it."""
+
+from support.models import exporters
+
+import graphpass
+from graphpass.engine.manager import PassManager
+from graphpass.engine.pipeline import format_passes
+from graphpass.io import load
+from graphpass.testing import tiny_model
+from graphpass.verify.cpu_forms import in_cpu_form, note_on_form, passes_for_cpu
+
+
+def test_passes_follow_from_the_operators():
+    assert format_passes(passes_for_cpu(load(exporters("builder-paged", "qwen3")))) == "unpage-caches"
+    normed = load(exporters("builder-webgpu", "qwen3"))
+    assert format_passes(passes_for_cpu(normed)) == "lower-operators{only=[group-query-attention]}"
+
+
+def test_a_model_for_the_cpu_is_returned():
+    model = tiny_model("llama", layers=1)
+    assert in_cpu_form(model) is model
+    assert note_on_form(model) == ()
+
+
+def test_a_paged_reference_is_compared_in_its_other_form():
+    reference = load(exporters("builder-paged", "qwen3"))
+    candidate = PassManager(passes_for_cpu(reference)).run(reference).model
+    comparison = graphpass.verify(reference, candidate, steps=2)
+    assert comparison.passed
+    assert "operators of the reference that only GPUs implement: it ran after unpage-caches" in comparison.skipped
