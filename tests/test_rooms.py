@@ -119,7 +119,7 @@ def test_tests_mirror_modules() -> None:
     misplaced = set()
     for test in tests:
         words = test.stem.split("_")[1:]
-        tested = {str(test.with_name("_".join(words[:count]))) for count in range(1, len(words) + 1)}
+        tested = {f"{test.parent}/{'_'.join(words[:count])}" for count in range(1, len(words) + 1)}
         if not tested & names:
             misplaced.add(str(test))
     assert misplaced == ACROSS_MODULES

@@ -5,11 +5,9 @@ from __future__ import annotations
 import numpy
 import onnx
 from onnx import helper
-from support.loaded import onnx_model, run_once
+from support.loaded import onnx_model
 
-from graphpass.engine.split import Split
 from graphpass.verify import compare
-from graphpass.verify.pair import compare_pair
 
 
 def after_embedding(make, **tensors):
@@ -73,14 +71,3 @@ def test_few_tokens_are_proven_and_longer_prompts_reported():
     assert any(words.startswith("longer prompts: the reference does not run them: ") for words in found.skipped)
     assert max(len(row) for run in found.sequences for row in run.prompt_ids) == 8
     assert len(found.sequences) > 3
-
-
-def test_a_pair_is_compared_with_a_model_of_few_tokens_in_chunks():
-    split = Split(24, 8, 40)
-    prefill, decode = (
-        run_once(onnx_model("llama"), f"make-static{{{sizes}}}").model
-        for sizes in ("length=8,past=24", "length=1,past=40")
-    )
-    found = compare_pair(traced_with_eight_tokens(), prefill, decode, split)
-    assert found.passed
-    assert max(len(row) for run in found.sequences for row in run.prompt_ids) == 24

@@ -2,49 +2,19 @@
 
 from __future__ import annotations
 
-import io
 from typing import Any
 
 import numpy
 import onnx
 import onnx.parser
-import openvino
 import pytest
-from onnx import TensorProto, helper, numpy_helper
-from openvino import opset13 as ops
-from support.loaded import run_once
+from onnx import TensorProto
+from verify.structure.comparing import is_equal, model_of_function, model_of_operator, read_by_openvino
 
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.testing import parse_model
-from graphpass.verify.structure.proof import Comparer, compare_structures
-from graphpass.verify.structure.weights import WeightDigests
-
-
-def onnx_model(kind: str, element: int, *constants: Any, **attributes: Any) -> OnnxModel:
-    """Return a model of one operator, whose first input is ``hidden`` [batch, length, 4]."""
-    names = [f"constant.{place}" for place in range(len(constants))]
-    tensors = [
-        numpy_helper.from_array(numpy.asarray(value), name) for name, value in zip(names, constants, strict=True)
-    ]
-    node = helper.make_node(kind, ["hidden", *names], ["logits"], "node", **attributes)
-    ports = helper.make_tensor_value_info("hidden", element, ["batch", "length", 4]), onnx.ValueInfoProto(name="logits")
-    graph = helper.make_graph([node], "graph", ports[:1], ports[1:], tensors)
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    return OnnxModel(onnx.shape_inference.infer_shapes(proto))
-
-
-def read_by_openvino(model: OnnxModel) -> OpenVINOModel:
-    native = openvino.Core().read_model(io.BytesIO(model.proto.SerializeToString()))
-    native.outputs[0].set_names({"logits"})
-    return OpenVINOModel(native)
-
-
-def is_equal(reference: Any, candidate: Any) -> bool:
-    comparer = Comparer((reference, candidate), WeightDigests((reference, candidate)), ["logits"], unpadded=False)
-    assert "logits" in {result.name for result in comparer.results}
-    return not comparer.unequal()
-
+from graphpass.verify.structure.proof import compare_structures
 
 WEIGHT = numpy.arange(8, dtype="f4").reshape(4, 2)
 AXIS = numpy.int64(1)
@@ -67,7 +37,8 @@ FORMS: dict[str, tuple[tuple[int, list[Any], dict[str, Any]], tuple[int, list[An
 @pytest.mark.parametrize("name", FORMS)
 def test_an_operator_of_both_dialects(name):
     model, different = (
-        onnx_model(name.split()[0], element, *constants, **attributes) for element, constants, attributes in FORMS[name]
+        model_of_operator(name.split()[0], element, *constants, **attributes)
+        for element, constants, attributes in FORMS[name]
     )
     assert is_equal(model, read_by_openvino(model))
     assert not is_equal(model, different)
@@ -75,27 +46,8 @@ def test_an_operator_of_both_dialects(name):
 
 
 def test_einsum_is_equal_to_its_product():
-    product = onnx_model("MatMul", REAL, WEIGHT)
-    assert is_equal(product, onnx_model("Einsum", REAL, WEIGHT, equation="bik,kj->bij"))
-
-
-def selected(count: int = 2, written: int = 0, sorts: int = 1) -> OnnxModel:
-    """Return a model that writes a number where the largest elements of each row are."""
-    text = f"""<ir_version: 9, opset_import: ["": 18]>
-    selected (float[batch, length, 40] hidden) => (float[batch, length, 40] logits) {{
-        count = Constant <value_ints = [{count}]> ()
-        values, places = TopK <sorted = {sorts}> (hidden, count)
-        shape = Shape (places)
-        zeros = ConstantOfShape <value = float[1] {{{written}}}> (shape)
-        logits = ScatterElements <axis = 2> (hidden, places, zeros)
-    }}"""
-    return OnnxModel(onnx.shape_inference.infer_shapes(onnx.parser.parse_model(text)))
-
-
-def test_writes_at_the_largest_elements():
-    model = selected()
-    assert is_equal(model, model.clone())
-    assert is_equal(model, run_once(model, "to-openvino").model)
+    product = model_of_operator("MatMul", REAL, WEIGHT)
+    assert is_equal(product, model_of_operator("Einsum", REAL, WEIGHT, equation="bik,kj->bij"))
 
 
 def equal_scores(factor: float) -> OnnxModel:
@@ -133,58 +85,6 @@ def test_the_share_of_one_key_is_1_unless_a_mask_may_hide_it():
     assert is_equal(attention_to_one_key("%key", "%mask"), attention_to_one_key("%key", "%mask"))
 
 
-@pytest.mark.parametrize("other", [selected(3), selected(written=1)], ids=["one more", "another number"])
-def test_other_writes_are_not_equal(other):
-    assert not is_equal(selected(), other)
-
-
-def test_the_first_of_equal_elements_is_another_than_any():
-    model = selected()
-    assert not is_equal(model, read_by_openvino(model))
-    assert is_equal(selected(sorts=0), read_by_openvino(selected(sorts=0)))
-
-
-def one_hot_without_negative_indices() -> OpenVINOModel:
-    hidden = ops.parameter([-1, -1, 4], numpy.int64, name="hidden")
-    hidden.output(0).set_names({"hidden"})
-    result = ops.one_hot(hidden, numpy.int64(6), numpy.float32(1), numpy.float32(0), axis=-1)
-    result.output(0).set_names({"logits"})
-    return OpenVINOModel(openvino.Model([result], [hidden], "one_hot"))
-
-
-def test_negative_indices_of_one_hot_count_from_the_end_in_onnx():
-    model = onnx_model("OneHot", WHOLE, numpy.int64(6), numpy.float32([0, 1]))
-    assert is_equal(model, read_by_openvino(model))
-    ignoring = one_hot_without_negative_indices()
-    assert is_equal(ignoring, ignoring.clone())
-    assert not is_equal(model, ignoring)
-
-
-@pytest.mark.parametrize("kind", ["ArgMax", "ArgMin"])
-@pytest.mark.parametrize("keeps", [0, 1])
-def test_the_place_of_the_largest_element(kind, keeps):
-    model = onnx_model(kind, REAL, axis=2, keepdims=keeps)
-    assert is_equal(model, run_once(model, "to-openvino").model)
-    other = onnx_model("ArgMin" if kind == "ArgMax" else "ArgMax", REAL, axis=2, keepdims=keeps)
-    assert not is_equal(model, other)
-    assert not is_equal(model, onnx_model(kind, REAL, axis=1, keepdims=keeps))
-    assert not is_equal(model, onnx_model(kind, REAL, axis=2, keepdims=keeps, select_last_index=1))
-
-
-def function(body: str, inputs: str) -> OnnxModel:
-    """Return a model of ONNX's text form that outputs ``y`` twice; read once, it would be a cache."""
-    text = f"""<ir_version: 9, opset_import: ["": 19]>
-    function ({inputs}) => (float[rows, columns, width] logits) {{
-        one = Constant <value = int64[1] {{1}}> ()
-        zero = Constant <value = int64[1] {{0}}> ()
-        two = Constant <value = int64[1] {{2}}> ()
-        {body}
-        real = Cast <to = 1> (y)
-        logits = Concat <axis = -1> (real, real)
-    }}"""
-    return OnnxModel(onnx.shape_inference.infer_shapes(onnx.parser.parse_model(text)))
-
-
 IDS, STATES = "int64[batch, length, 1] x", "float[batch, length, 4] x"
 
 #: Sizes of the tokens, and their length unless it is 37, when it is 1.
@@ -211,11 +111,6 @@ _WRITTEN = """place = Constant <value = int64[1, 1, 1] {%d}> ()
 _PADDED = """ends = Constant <value = int64[6] {0, 0, 0, 0, 0, 1}> ()
     value = Constant <value = float[1] {%d}> ()
     y = Pad (x, ends, value)"""
-
-_QUANTIZED = """scale = Constant <value_float = 0.1> ()
-    origin = Constant <value = %s {%d}> ()
-    whole = QuantizeLinear (x, scale, origin)
-    y = DequantizeLinear (whole, scale, origin)"""
 
 _TAKEN = """places = Constant <value = int64[3] {-1, 0, 2}> ()
     end = Constant <value = int64[1] {3}> ()
@@ -274,9 +169,6 @@ UNLIKE: dict[str, tuple[str, str, str]] = {
     "a pad's value in a vector": (STATES, _PADDED % 0, _PADDED % 3),
     "a write at a negative index": (STATES, "y = Identity (x)", _WRITTEN % (-1, "")),
     "the larger of two": (STATES, _WRITTEN % (1, ""), _WRITTEN % (1, ', reduction = "max"')),
-    "signs of quantized integers": (STATES, _QUANTIZED % ("int8", 0), _QUANTIZED % ("uint8", 0)),
-    "zero points of quantized integers": (STATES, _QUANTIZED % ("int8", 7), _QUANTIZED % ("int8", 6)),
-    "a rounded activation": (STATES, "y = Identity (x)", _QUANTIZED % ("int8", 0)),
     "negative indices into a part": (STATES, _TAKEN % "x", _TAKEN % "cut"),
     "the square of a root": (
         STATES,
@@ -345,17 +237,9 @@ UNLIKE: dict[str, tuple[str, str, str]] = {
 @pytest.mark.parametrize("name", UNLIKE)
 def test_functions_that_differ_for_some_inputs_are_not_equal(name):
     inputs, *bodies = UNLIKE[name]
-    models = [function(body, inputs) for body in bodies]
+    models = [model_of_function(body, inputs) for body in bodies]
     assert all(is_equal(model, model.clone()) for model in models if "Dropout" not in bodies[1])
     assert not is_equal(*models)
-
-
-@pytest.mark.parametrize("origin", [("int8", -100), ("uint8", 117), ("uint16", 40000)])
-def test_quantizers_are_equal_in_openvino(origin):
-    """OpenVINO's frontend computes the bounds of a FakeQuantize in f32."""
-    model, other = (function(_QUANTIZED % (origin[0], place), STATES) for place in (origin[1], origin[1] + 1))
-    assert is_equal(model, read_by_openvino(model))
-    assert not is_equal(model, read_by_openvino(other))
 
 
 def test_axes_that_only_the_candidate_broadcasts_are_an_assumption():
@@ -408,4 +292,4 @@ LIKE: dict[str, tuple[str, str, str]] = {
 @pytest.mark.parametrize("name", LIKE)
 def test_functions_that_are_equal_for_every_input(name):
     inputs, *bodies = LIKE[name]
-    assert is_equal(*(function(body, inputs) for body in bodies))
+    assert is_equal(*(model_of_function(body, inputs) for body in bodies))

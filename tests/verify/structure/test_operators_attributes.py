@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy
 import onnx
@@ -11,19 +10,10 @@ import onnx.parser
 import openvino
 import pytest
 from openvino import opset13
+from verify.structure.comparing import is_equal
 
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.openvino.model import OpenVINOModel
-from graphpass.verify.structure.proof import Comparer
-from graphpass.verify.structure.weights import WeightDigests
-
-
-def is_equal(reference: Any, candidate: Any) -> bool:
-    models = reference, candidate
-    comparer = Comparer(models, WeightDigests(models), ["logits"], unpadded=False)
-    assert "logits" in {result.name for result in comparer.results}
-    return not comparer.unequal()
-
 
 _STATES = "float[b, n, 8] x"
 _WEIGHT = "g = Constant <value = float[8] {1, 2, 3, 4, 5, 6, 7, 8}> ()"
