@@ -162,13 +162,3 @@ def test_reduce_refuses_a_passing_model(tmp_path):
         graphpass.replay(tmp_path / "no.zip")
     with pytest.raises(ReadError, match="GP101: "):
         graphpass.replay(tmp_path / "none.zip")
-
-
-def test_the_text_states_sizes_and_inputs():
-    text = (
-        "// RUN: fuse-functions\n// DIALECT: openvino\n// KEEPS: slow\n// SIZES: n2=2\n"
-        '// INPUT: %"a b" = [[1, -2]]:i64\n%"a b" = Parameter : i64[n2, 2]\nResult(%"a b") {name=y}\n'
-    )
-    case = Failing.parse(text)
-    assert str(case) == text
-    assert (case.sizes, case.feeds["a b"].tolist()) == ({"n2": 2}, [[1, -2]])
