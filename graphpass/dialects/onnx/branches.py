@@ -46,11 +46,20 @@ def inline_branches(rewriter: OnnxRewriter, decided: Iterable[tuple[Node, bool]]
         rewriter: The rewriter of the model.
         decided: Each If, and its condition: ``True`` selects ``then_branch``, ``False`` selects ``else_branch``.
     """
+    from graphpass.dialects.onnx.graphsurgeon import inner_graphs
+
     graph = rewriter.surgery.graph
-    known = {tensor.name: tensor for each in graph.nodes for tensor in (*each.inputs, *each.outputs)}
+    taken = [
+        (node, rewriter.node(node).attrs.pop("then_branch" if value else "else_branch")) for node, value in decided
+    ]
+    for node, _ in taken:
+        rewriter.node(node).attrs.clear()
+    # The bodies that are kept have names that the main graph must not use.
+    kept = inner_graphs([*graph.nodes, *(each for _, body in taken for each in body.nodes)])
+    scopes = [*(node for body in kept for node in body.nodes), *graph.nodes]
+    known = {tensor.name: tensor for each in scopes for tensor in (*each.inputs, *each.outputs)}
     names, operators = {*known}, {each.name for each in graph.nodes}
-    for node, value in decided:
-        body = rewriter.node(node).attrs.pop("then_branch" if value else "else_branch")
+    for node, body in taken:
         for each in body.nodes:
             each.name = claim_name(operators, each.name) if each.name else ""
             for tensor in (*each.inputs, *each.outputs):
