@@ -100,3 +100,14 @@ def _branch(name: str, number: float) -> onnx.GraphProto:
     body = helper.make_graph(nodes, name, [], [helper.make_tensor_value_info(f"{name}_out", 1, None)], [own])
     body.metadata_props.add(key="body", value=name)
     return body
+
+
+def content(proto: onnx.ModelProto) -> bytes:
+    """Return a model as bytes that are equal for equal models."""
+    written: bytes = proto.SerializeToString(deterministic=True)
+    return written
+
+
+def initializer(proto: onnx.ModelProto, name: str) -> onnx.TensorProto:
+    """Return an initializer by name."""
+    return next(tensor for tensor in proto.graph.initializer if tensor.name == name)
