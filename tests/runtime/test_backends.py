@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-from pathlib import Path
-
 import numpy as np
 import pytest
 from support.loaded import exported
 from support.models import export, reference
 
-from graphpass.errors import UnsupportedError
 from graphpass.io import load
 from graphpass.runtime import DecodeSession, open_session
 
@@ -120,14 +115,3 @@ def test_an_inexact_session_is_close() -> None:
     model = load(export("llama", "ov-stateful"))
     exact, default = open_session(model), open_session(model, exact=False)
     np.testing.assert_allclose(default.prefill([1, 5, 9]), exact.prefill([1, 5, 9]), atol=0.2)
-
-
-def test_a_path_that_is_not_text_is_refused(tmp_path: Path) -> None:
-    folder = tmp_path / os.fsdecode(b"bad\xff")
-    try:
-        shutil.copytree(export("llama", "onnx"), folder)
-    except OSError:
-        pytest.skip("this file system has names in UTF-8 only")
-    with pytest.raises(UnsupportedError, match="GP321: ONNX Runtime requires paths in UTF-8, got ") as raised:
-        open_session(load(folder))
-    assert raised.value.hint == "rename the file or its folder"

@@ -1,0 +1,56 @@
+"""Presents become the pasts of the next step; models without caches read all tokens again."""
+
+import numpy
+import pytest
+from support.loaded import exported
+
+from graphpass.runtime import open_session
+from graphpass.runtime.backends.stateless import StatelessStore
+from graphpass.testing import tiny_model
+
+
+@pytest.fixture
+def store():
+    session = open_session(tiny_model("llama", layers=1))
+    assert isinstance(session.store, StatelessStore)
+    session.prefill([[5, 9, 14], [1, 2, 3]])
+    return session, session.store
+
+
+def test_presents_of_foreseen_length_are_written_without_a_copy(store):
+    session, kept = store
+    copied = kept.bytes_copied
+    assert copied == 2 * 4 * 2 * 2 * 3 * 8
+    for token in range(4):
+        session.step([token, token + 1])
+    assert kept.bytes_copied == copied
+    assert {name: content.shape for name, content in session.contents().items()} == {
+        "past.0.key": (2, 2, 7, 8),
+        "past.0.value": (2, 2, 7, 8),
+    }
+
+
+def test_rows_and_entries_are_gathered(store):
+    _, kept = store
+    (cache, *_) = kept.growing
+    before = kept.read(cache).copy()
+    kept.gather(numpy.array([2, 0]), numpy.array([1, 1]))
+    assert numpy.array_equal(kept.read(cache), before[[1, 1]][:, :, [2, 0]])
+
+
+def test_forgotten_caches_are_empty(store):
+    session, _ = store
+    first = session.prefill([5, 9])
+    session.step([3])
+    session.reset()
+    assert numpy.array_equal(session.prefill([5, 9]), first)
+
+
+def test_models_without_caches_read_all_tokens_again():
+    plain, cached = open_session(exported("llama/onnx-nocache")), open_session(exported("llama/onnx"))
+    for session in (plain, cached):
+        session.prefill([5, 9])
+    assert plain.store.replays
+    results = [session.step([[7, 3]]) for session in (plain, cached)]
+    assert results[0].shape[1] == 2
+    numpy.testing.assert_allclose(*results, atol=1e-4)
