@@ -7,6 +7,7 @@ from openvino.op.util import VariableInfo
 from support.cache_graphs import TinyDecoder
 from support.loaded import openvino_model
 from targets import state_mutants
+from targets.consumers.views import HYBRIDS, STATEFUL, views_of
 
 import graphpass
 from graphpass.dialects.openvino.variables import named_kind
@@ -75,3 +76,29 @@ def test_further_inputs_are_taken_for_caches():
 def test_operators_between_gather_and_concat_are_reported():
     reasons = seen(state_mutants.with_slice(openvino_model("llama"))).reasons
     assert any("Slice is between the Gather and the Concat" in reason for reason in reasons)
+
+
+@pytest.mark.parametrize("path", [path for path in STATEFUL if not path.startswith(("mamba", "zamba2", *HYBRIDS))])
+def test_npuw_reads_the_names_of_dense_models(path):
+    view = views_of(path)[2]["NPUW"]
+    if path.startswith("deepseek_v3"):
+        assert view.verdict == "misreads"
+        assert view.reasons[0].startswith("will fail on it because the size of the result of NonZero depends on")
+        assert {one.sees for one in view.caches} == {"kv"}
+    else:
+        assert view.verdict == "agrees"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("granitemoehybrid", "will fail on it because the size of the result"),
+        ("lfm2", "will compute incorrect results with cache_params.past.conv.0"),
+        ("qwen3_next", "will compute incorrect results with cache_params.past.conv.0"),
+    ],
+)
+def test_npuw_fails_on_hybrids_and_reads_their_names(name, words):
+    _, inventory, views = views_of(f"{name}/ov-stateful/openvino_model.xml")
+    (reason,) = views["NPUW"].reasons
+    assert reason.startswith(words)
+    assert [one.sees for one in views["NPUW"].caches] == [cache.kind for cache in inventory.caches]

@@ -237,22 +237,3 @@ def test_a_damaged_configuration_is_named(text, tmp_path):
     (tmp_path / "config.json").write_text(text)
     with pytest.raises(ReadError, match="GP116"):
         graphpass.get_target("ort").pipeline(model)
-
-
-@pytest.mark.parametrize("refusing", [("1",), ("1", None)])
-def test_a_refusal_without_repacked_weights_is_tried_again(monkeypatch, refusing):
-    from graphpass.targets.ort import genai_trial
-
-    generate, tried = genai_trial._generate, []
-
-    def generate_or_refuse(folder, features):
-        config = json.loads((folder / "genai_config.json").read_text())
-        tried.append(config["model"]["decoder"].get("session_options", {}).get("session.disable_prepacking"))
-        if tried[-1] in refusing:
-            raise RuntimeError("no kernel")
-        generate(folder, features)
-
-    monkeypatch.setattr(genai_trial, "_generate", generate_or_refuse)
-    observation = genai_trial.observe(converted(exported("llama/onnx"), "ort-genai").model, None)
-    assert tried == ["1", None]
-    assert observation.refused == ("no kernel" if None in refusing else None)

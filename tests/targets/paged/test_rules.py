@@ -18,12 +18,6 @@ def failing(model):
     return [finding for finding in report.findings if not finding.holds]
 
 
-def test_a_trial_feeds_token_types():
-    report = check_model(state_mutants.with_token_types(openvino_model("llama")), "paged")
-    assert report.holds
-    assert "a prompt's logits differ" in report.confirmation.tried
-
-
 def reordered(model):
     return graphpass.PassManager(graphpass.parse("insert-reorder")).run(model).model
 

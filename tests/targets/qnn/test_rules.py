@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from pathlib import Path
 from typing import Any
 
@@ -10,24 +9,14 @@ import pytest
 from support.commands import in_process
 from support.loaded import exported, run_once
 from support.models import export
+from targets.qnn.pairs import QNN, phase
 from targets.qnn.rounded_activations import with_rounded_activations
 
 import graphpass
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.engine.pipeline import parse_target
-from graphpass.targets.qnn import trial
 from graphpass.targets.qnn.operators import computed_nodes, why_on_cpu, why_wrong
 from graphpass.testing import parse_model
-
-QNN = parse_target("qnn{prompt=24,chunk=8,capacity=40,precision=f32}")
-
-
-@functools.cache
-def phase(fixture: str, sizes: str = "length=8,past=24") -> Any:
-    """One model of a pair."""
-    model = exported(f"{fixture}/onnx")
-    passes = graphpass.PassManager((*QNN.pipeline(model), *graphpass.parse(f"make-static{{{sizes}}}")))
-    return passes.run(model).model
 
 
 def refusals(model: Any) -> list[str | None]:
@@ -192,23 +181,6 @@ def test_an_ir_is_refused(capfd: Any, tmp_path: Any) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_compiling_needs_the_package(capfd: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trial, "is_installed", lambda: False)
-    arguments = ["--target", "qnn{prompt=8,capacity=16,compile=true}", "--no-verify", "-o", tmp_path / "out"]
-    done = in_process(capfd, "convert", export("llama", "onnx"), *arguments)
-    assert "GP321" in done.err
-    assert "pip install 'graphpass[qnn]'" in done.err
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_crash_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trial, "is_installed", lambda: True)
-    monkeypatch.setattr(trial, "_RUN", "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")
-    observed = trial.observe(phase("llama"), phase("llama", "length=1,past=24"))
-    assert not isinstance(observed, str)
-    assert observed.refused == "its process ended with -11"
-
-
 def test_verify_accepts_a_pair(capfd: Any, tmp_path: Any) -> None:
     llama = export("llama", "onnx")
     for name in ("prefill", "decode"):
@@ -218,11 +190,6 @@ def test_verify_accepts_a_pair(capfd: Any, tmp_path: Any) -> None:
         assert done.code == 2
         assert "of the options of a comparison, prefill and decode models accept only --device" in done.err
     assert "GP394" in in_process(capfd, "verify", llama, tmp_path, "--device", "QNN").err
-
-
-def test_a_prefill_model_is_not_tried_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trial, "is_installed", lambda: True)
-    assert str(QNN.observe(phase("llama"))).startswith("it is a prefill model")
 
 
 def test_new_weights_are_shared_by_both_models(capfd: Any, tmp_path: Path) -> None:

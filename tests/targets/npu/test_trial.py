@@ -1,0 +1,29 @@
+"""Trials on NPUW: logits beside those of the CPU plugin."""
+
+from __future__ import annotations
+
+from onnxruntime.quantization import QuantType, quantize_dynamic
+from support.models import export
+from support.static_scales import in_static_int8
+
+import graphpass
+from graphpass.targets import check_model
+
+
+def test_rounded_activations_amplify_the_rounding_of_caches(tmp_path):
+    """NPUW's logits differ by 2.4e-2, the CPU plugin's own by 1.6e-2 if its caches are in f16."""
+    quantize_dynamic(export("llama", "onnx") / "model.onnx", tmp_path / "model.onnx", weight_type=QuantType.QInt8)
+    model = graphpass.load(tmp_path / "model.onnx")
+    made = graphpass.PassManager(graphpass.get_target("npu").pipeline(model)).run(model).model
+    report = check_model(made, "npu")
+    assert report.confirmation.outcome == "confirmed", report.confirmation.contradictions
+    assert report.holds
+
+
+def test_caches_are_rounded_without_fused_attention(tmp_path):
+    """KV_CACHE_PRECISION=f16 has no effect on decomposed attention on the CPU plugin; NPUW's logits differ."""
+    model = graphpass.load(in_static_int8(tmp_path, keeps=("rotary", "lm_head")))
+    made = graphpass.PassManager(graphpass.get_target("npu").pipeline(model)).run(model).model
+    report = check_model(made, "npu")
+    assert report.confirmation.outcome == "confirmed", report.confirmation.contradictions
+    assert report.holds
