@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import numpy
-import onnx
 import pytest
 from support import layout_forms as forms
 from support.commands import in_process
 from support.decode import compiled, fused_attention
-from support.graph_builder import HEADS, SIZE, builder_with_hidden_states, random_step
+from support.graph_builder import HEADS, SIZE, builder_with_hidden_states
 from support.loaded import onnx_model, openvino_model
 from support.models import export, fixtures
 from support.pack_round_trip import pack_and_unpack, ports
@@ -17,13 +15,10 @@ from support.reference_tokens import generates_reference_tokens
 
 import graphpass
 from graphpass.engine.manager import PassManager
-from graphpass.engine.passes import Skipped
 from graphpass.engine.registry import get_target
 from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Axes
-from graphpass.ir.declaration import Declaration
 from graphpass.passes.caches.packing import packed_name, part_names
-from graphpass.passes.caches.unpack import Unpack
 
 QUICK = [
     ("llama", "onnx"),
@@ -87,49 +82,6 @@ def test_both_kinds_are_packed_at_once():
     back, result = run_passes(packed, "unpack")
     assert result.statistics == {"caches unpacked": 4, "caches made": 8}
     assert ports(back) == ports(model)
-
-
-def test_the_cpu_plugin_fuses_unpacked_caches():
-    back, _ = run_passes(openvino_model("llama"), "pack,unpack")
-    assert fused_attention(compiled(back.ov_model)) == 2
-
-
-@pytest.mark.parametrize(
-    "form",
-    [forms.packed_content, forms.packed_pair, lambda: forms.packed_pair(stacks=False)],
-    ids=["side by side", "stacked whole", "stacked apart"],
-)
-def test_unpack_of_caches_packed_by_other_tools(form):
-    """What each step computes of a cache, it computes of its parts."""
-    model = form()
-    unpacked, result = run_passes(model, "unpack")
-    assert result.statistics == {"caches unpacked": 1, "caches made": 2}
-    onnx.checker.check_model(unpacked.proto, full_check=True)
-    caches = kv(unpacked)
-    assert [(cache.name, cache.role, cache.write) for cache in caches] == [
-        ("past.key", "key", "present.key"),
-        ("past.value", "value", "present.value"),
-    ]
-    before = random_step(model)
-    feeds = {name[3:]: value for name, value in before.items() if name.startswith("in:")}
-    feeds["past.key"], feeds["past.value"] = halves(feeds.pop("past"))
-    after = random_step(unpacked, **feeds)
-    numpy.testing.assert_allclose(after["logits"], before["logits"], rtol=1e-5, atol=1e-6)
-    for name, half in zip(("present.key", "present.value"), halves(before["present"]), strict=True):
-        numpy.testing.assert_allclose(after[name], half, rtol=1e-6)
-    # Nothing copies a whole cache: no Split, Slice or Concat but those that append.
-    assert sum(node.op_type in {"Split", "Slice"} for node in unpacked.proto.graph.node) == 0
-    assert sum(node.op_type == "Concat" for node in unpacked.proto.graph.node) == 2
-
-
-def halves(packed):
-    return list(packed) if packed.shape[0] == 2 and packed.ndim == 5 else numpy.split(packed, 2, axis=3)
-
-
-@pytest.mark.parametrize("form", [forms.latent, forms.absorbed, forms.shared, forms.all_layers])
-def test_caches_without_a_pair_stay(form):
-    result = run_passes(form(), Unpack())[1]
-    assert isinstance(result, Skipped) or not result.changed
 
 
 def two_values():
@@ -211,17 +163,6 @@ def test_inspect_names_the_layout(capfd, tmp_path, made, layout):
 def test_inspect_names_a_pair(capfd, tmp_path):
     graphpass.save(forms.packed_pair(), tmp_path / "model.onnx")
     assert "] 2BHSD" in in_process(capfd, "inspect", tmp_path / "model.onnx").out
-
-
-def test_declarations_hold_for_unpacked_caches():
-    model = forms.packed_pair()
-    model.declare([Declaration("past", "kv", "unknown", Axes(batch=1, heads=2, sequence=3, head_dim=4))])
-    unpacked, _ = run_passes(model, "unpack")
-    axes = Axes(batch=0, heads=1, sequence=2, head_dim=3)
-    assert unpacked.declarations == (
-        Declaration("past.key", "kv", "key", axes),
-        Declaration("past.value", "kv", "value", axes),
-    )
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,11 @@ import subprocess
 import sys
 
 import numpy
-import onnx
 import onnxruntime
 import openvino
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
+from support.converted_nodes import convert, model_of
 from support.loaded import exported, openvino_after
 from support.models import export, fixtures
 from support.quick_cases import quick_files
@@ -18,7 +18,6 @@ from support.quick_cases import quick_files
 import graphpass
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.openvino.model import OpenVINOModel
-from graphpass.engine.manager import PassManager
 from graphpass.errors import UnsupportedError
 from graphpass.io import load, save
 from graphpass.passes.convert.to_openvino import ToOpenVINO
@@ -26,21 +25,6 @@ from graphpass.passes.convert.to_openvino import ToOpenVINO
 CONVERTIBLE = sorted(
     path.relative_to(fixtures()) for path in fixtures().rglob("*.onnx") if path.parent.parent.name != "lfm2"
 )
-
-
-def convert(model) -> OpenVINOModel:
-    converted = PassManager([ToOpenVINO()]).run(model).model
-    assert isinstance(converted, OpenVINOModel)
-    return converted
-
-
-def model_of(*nodes: onnx.NodeProto, weights=(), domains=()) -> OnnxModel:
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 4])
-    flag = helper.make_tensor_value_info("flag", TensorProto.BOOL, [])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
-    graph = helper.make_graph(list(nodes), "g", [x, flag], [y], list(weights))
-    opsets = [helper.make_opsetid("", 18), *(helper.make_opsetid(domain, 1) for domain in domains)]
-    return OnnxModel(helper.make_model(graph, opset_imports=opsets, ir_version=8))
 
 
 @pytest.mark.parametrize("file", quick_files(CONVERTIBLE), ids=str)
@@ -249,21 +233,3 @@ def test_broken_graphs_are_refused(node, words):
     assert words in failure.value.message
     assert "\n" not in failure.value.message
     assert "src/" not in failure.value.message
-
-
-@pytest.mark.parametrize("origin", [numpy.uint8(118), numpy.int8(-7)])
-def test_quantizers_become_one_operator(origin):
-    scale = numpy_helper.from_array(numpy.float32(0.03), "scale")
-    zero = numpy_helper.from_array(numpy.asarray(origin), "zero")
-    quantize = helper.make_node("QuantizeLinear", ["x", "scale", "zero"], ["q"], "q")
-    dequantize = helper.make_node("DequantizeLinear", ["q", "scale", "zero"], ["y"], "y")
-    model = model_of(quantize, dequantize, weights=[scale, zero])
-    result = convert(model)
-    assert [node.op for node in result.graph.nodes if node.op not in {"Constant", "Parameter", "Result"}] == [
-        "FakeQuantize"
-    ]
-    feed = numpy.linspace(-9.0, 9.0, 4096, dtype=numpy.float32).reshape(-1, 4)
-    expected = onnxruntime.InferenceSession(model.proto.SerializeToString()).run(
-        ["y"], {"x": feed, "flag": numpy.array(True)}
-    )[0]
-    numpy.testing.assert_allclose(openvino.compile_model(result.ov_model, "CPU")({0: feed})[0], expected, atol=1e-5)

@@ -2,37 +2,22 @@
 
 from __future__ import annotations
 
-import tracemalloc
-from pathlib import Path
-from typing import Any
-
 import numpy
 import onnx
 import onnxruntime
 import pytest
 from hypothesis import assume, given, settings, strategies as st
-from support.expert_graphs import CHOSEN, EXPERTS, HIDDEN, INNER, experts
+from support.expert_graphs import experts
 from support.fused_experts import assert_stays, findings, fused
 from support.loaded import converted, exported
 from support.operators import count_operators
 from support.reference_tokens import generates_reference_tokens
+from support.running_experts import run, tokens
 
-import graphpass
-from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.verify import compare
 
 #: Layers with experts of each export.
 FIXTURES = {"deepseek_v3": 1, "gpt_oss": 2, "qwen3_moe": 2}
-
-
-def run(model: OnnxModel | Path, tokens: numpy.ndarray) -> numpy.ndarray:
-    source = str(model) if isinstance(model, Path) else model.proto.SerializeToString()
-    session = onnxruntime.InferenceSession(source, providers=["CPUExecutionProvider"])
-    return session.run(None, {"x": tokens})[0]
-
-
-def tokens(dtype: Any = numpy.float32) -> numpy.ndarray:
-    return numpy.random.default_rng(1).standard_normal((2, 5, HIDDEN)).astype(dtype)
 
 
 @pytest.mark.parametrize("name", FIXTURES)
@@ -119,52 +104,6 @@ def test_other_sums_are_not_experts():
     """Attention over gathered rows, or a mean of them, has no weights that a router chose."""
     assert not findings(exported("llama/onnx"))
     assert not findings(exported("bloom/onnx"))
-
-
-def test_weights_are_written_once_into_a_file(tmp_path):
-    model = experts("separate", bias=True)
-    wanted = run(model, tokens())
-    onnx.save(model.proto, tmp_path / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=100)
-    before = (tmp_path / "m.data").read_bytes()
-    after, done = fused(graphpass.load(tmp_path / "m.onnx"))
-    out = tmp_path / "out"
-    graphpass.save(after, out / "m.onnx")
-    assert (tmp_path / "m.data").read_bytes() == before
-    # The router's weights are few, so that the old file is left behind.
-    (file,) = (one for one in out.iterdir() if one.suffix == ".data")
-    assert file.name.startswith("experts-")
-    proto = onnx.load(out / "m.onnx", load_external_data=False)
-    moe = next(node for node in proto.graph.node if node.op_type == "MoE")
-    held = {one.name: one for one in proto.graph.initializer}
-    shapes = {name: tuple(held[name].dims) for name in moe.input[2:]}
-    assert list(shapes.values()) == [
-        (EXPERTS, 2 * INNER, HIDDEN),
-        (EXPERTS, 2 * INNER),
-        (EXPERTS, HIDDEN, INNER),
-        (EXPERTS, HIDDEN),
-    ]
-    assert moe.attribute  # its own, not the defaults
-    assert {one.name: one.i for one in moe.attribute if one.name == "k"} == {"k": CHOSEN}
-    assert "MB of weights are rewritten in the layout of the operator" in done.notes[0]
-    numpy.testing.assert_allclose(run(out / "m.onnx", tokens()), wanted, rtol=1e-4, atol=1e-4)
-    missing = graphpass.load(tmp_path / "m.onnx")
-    (tmp_path / "m.data").unlink()
-    with pytest.raises(graphpass.errors.ReadError, match=r"m\.data"):
-        fused(missing)
-
-
-def test_no_more_than_a_few_experts_are_in_memory(tmp_path):
-    model = experts("dense", columns="halves", count=64, inner=4096)
-    onnx.save(model.proto, tmp_path / "m.onnx", save_as_external_data=True, location="m.data")
-    loaded = graphpass.load(tmp_path / "m.onnx")
-    tracemalloc.start()
-    try:
-        _, done = fused(loaded)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert done.statistics["layers fused"] == 1
-    assert peak < (tmp_path / "m.data").stat().st_size / 5
 
 
 def test_early_opsets_are_skipped():
