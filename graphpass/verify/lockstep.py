@@ -177,18 +177,21 @@ class Lockstep:
         prompt, rounds, largest = trajectory.prompt, trajectory.rounds, self._outputs.largest
         first, other, words = self._readings(trajectory)
         run, divergence = self._follow(sequence, prompt, rounds, first)
-        if divergence is None or other is None:
-            return run, divergence
-        if not trajectory.is_long and self._reads(prompt, divergence.step):
+        if divergence is None:
+            return run, None
+        pools_padding = divergence.output in self._reference.pooled and not prompt.mask.all()
+        other = self._row_by_row if pools_padding else other
+        if other is None or (not trajectory.is_long and self._reads(prompt, divergence)):
             return run, divergence
         apart, self._outputs.largest = self._outputs.largest, largest
         again, still = self._follow(sequence, prompt, rounds, other)
         if still is None:
             self._skipped |= {} if words is None else {words: None}
             return (run if trajectory.is_long else again), None
-        if trajectory.is_other_side:
+        if trajectory.is_other_side or pools_padding:
             self._outputs.largest = largest
-            self._skipped["right padding: the reference has other results for rows alone"] = None
+            side = "left" if prompt.mask[:, -1].all() else "right"
+            self._skipped[f"{side} padding: the reference has other results for rows alone"] = None
             return None, None
         self._outputs.largest = apart
         return run, divergence
@@ -209,26 +212,27 @@ class Lockstep:
         words = f"the reference is inconsistent, and was fed {MOST_AT_ONCE} tokens at a time"
         return self._reference, InParts(self._reference), f"{prompt.description} at once: {words}"
 
-    def _reads(self, prompt: Prompt, steps: int) -> bool:
-        """Return whether the reference has equal logits for a padded batch and its rows alone.
+    def _reads(self, prompt: Prompt, divergence: Divergence) -> bool:
+        """Return whether the reference has equal results for a padded batch and its rows alone.
 
         Args:
             prompt: The batch.
-            steps: Number of steps after the prefill.
+            divergence: Its steps are run; its output is compared if it is pooled, otherwise the logits.
         """
         fed = [(prompt.ids, prompt.mask)]
-        for step in range(steps):
+        for step in range(divergence.step):
             # The tokens of these steps are arbitrary.
             mask = np.pad(fed[-1][1], [(0, 0), (0, 1)], constant_values=1)
             fed.append((prompt.ids[:, [step]], mask))
-        name = self._reference.logits_output
+        pooled = divergence.output in self._reference.pooled
+        name = str(divergence.output) if pooled else self._reference.logits_output
         self._row_by_row.reset()
         alone = [self._row_by_row.forward(ids, mask)[name].copy() for ids, mask in fed]
         self._reference.reset()
         for (ids, mask), expected in zip(fed, alone, strict=True):
-            logits = self._reference.forward(ids, mask)[name]
-            counts = mask[:, -logits.shape[1] :] != 0
-            if difference(expected, logits, counts, self._outputs.tolerance).index is not None:
+            output = self._reference.forward(ids, mask)[name]
+            counts = None if pooled else mask[:, -output.shape[1] :] != 0
+            if difference(expected, output, counts, self._outputs.tolerance).index is not None:
                 return False
         return True
 
@@ -318,7 +322,8 @@ class Lockstep:
             if not counts.all() and not per_token and reference.shape == got[name].shape:
                 self._skipped[f"output {name} under padding: its axes are not [batch, length]"] = None
                 continue
-            considered = counts[:, -reference.shape[1] :] if per_token and not counts.all() else None
+            ignores_padding = per_token and name not in self._reference.pooled and not counts.all()
+            considered = counts[:, -reference.shape[1] :] if ignores_padding else None
             divergence = self._outputs.compare(place, name, reference, got[name], considered)
             if divergence is not None:
                 return divergence

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from graphpass.analysis.caches.encoders import is_encoder
 from graphpass.errors import UsageError
+from graphpass.verify.token_ids import embedded_ids
 
 if TYPE_CHECKING:
     from graphpass.runtime.sessions.session import DecodeSession
@@ -121,7 +123,10 @@ class Vocabulary:
 
     @classmethod
     def of(cls, session: DecodeSession) -> Vocabulary:
-        """Return the vocabulary of a model, with the size of the logits' last axis.
+        """Return the vocabulary of a model.
+
+        Its size is that of the logits' last axis. Encoders have other outputs; their size is the number of rows of the
+        embedding table.
 
         Args:
             session: A session of the model; it is reset, and runs one token in each row.
@@ -129,7 +134,9 @@ class Vocabulary:
         Raises:
             GraphpassError: As `DecodeSession.prefill`.
         """
-        return cls(session.prefill(np.zeros((session.fixed_batch or 1, 1), np.int64)).shape[-1])
+        size = session.prefill(np.zeros((session.fixed_batch or 1, 1), np.int64)).shape[-1]
+        model = session.store.model
+        return cls((model.analysis(embedded_ids) if model.analysis(is_encoder) else None) or size)
 
     def prompt(self, length: int) -> tuple[int, ...]:
         """Return the next pseudo-random prompt of ``length`` ids."""

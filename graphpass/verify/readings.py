@@ -96,8 +96,9 @@ class RowByRow:
         """Return the outputs of one row's last positions; 0 where ``real`` is false."""
         self._session.reset()
         outputs = self._session.forward(tokens[None], np.ones((1, len(tokens)), np.int64))
-        per_token = {name: array for name, array in outputs.items() if array.ndim >= 2 and array.shape[0] == 1}
-        return {name: _placed(array, len(tokens), real) for name, array in per_token.items()}
+        rows = {name: array for name, array in outputs.items() if array.ndim >= 2 and array.shape[0] == 1}
+        pooled = self._session.pooled
+        return {name: rows[name] if name in pooled else _placed(rows[name], len(tokens), real) for name in rows}
 
 
 def _placed(output: Array, tokens: int, real: NDArray[np.bool_]) -> Array:

@@ -27,7 +27,13 @@ def is_encoder(model: Model) -> bool:
 
 def is_pooled(model: Model) -> bool:
     """Return whether the first output of an encoder has no axis of tokens."""
-    return len(next(iter(model.outputs)).shape or ()) == 2 and model.analysis(is_encoder)
+    return next(iter(model.outputs)).name in pooled_outputs(model)
+
+
+def pooled_outputs(model: Model) -> frozenset[str]:
+    """Return the outputs without an axis of tokens; empty for other models than encoders."""
+    pooled = frozenset(port.name for port in model.outputs if len(port.shape or ()) == 2)
+    return pooled if model.analysis(is_encoder) else frozenset()
 
 
 def filled_caches(model: Model) -> tuple[Node, ...]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from graphpass.analysis.caches.encoders import is_pooled
+from graphpass.analysis.caches.encoders import is_pooled, pooled_outputs
 from graphpass.analysis.equations.token_weights import find_weighing
 from graphpass.errors import UnsupportedError, UsageError
 from graphpass.ir.inputs import EMBEDDINGS, HIDDEN_STATES
@@ -42,6 +42,7 @@ class DecodeSession(EditableSession):
         fixed_batch: The fixed batch size; ``None`` if it is dynamic.
         takes_mask: Whether an ``attention_mask`` of all positions can exclude padding.
         last_only: Whether a step returns logits of its last token only, as models of static shapes do.
+        pooled: Outputs of an encoder with one entry for all tokens, returned as [batch, 1, size].
         takes_tree: Whether the model has input ``tree_mask``, which hides new tokens from each other.
         takes_embeddings: Whether tokens are fed as embeddings; ids require `embed_with`.
         axes: Leading axes of positions: ``(3,)`` for time, height and width; ``()`` for one position per token.
@@ -66,6 +67,7 @@ class DecodeSession(EditableSession):
         super().__init__(store)
         self.outputs = store.outputs
         self.has_caches = bool(store.inventory.caches)
+        self.pooled = pooled_outputs(store.model)
         self.last_only = store.last_only or gives_one(store.model) or is_pooled(store.model)
         self.fixed_batch = self._inputs.batch
         self.takes_mask = store.takes_mask
