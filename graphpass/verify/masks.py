@@ -43,10 +43,11 @@ def compare_masks(reference: AttentionMask, candidate: AttentionMask, *, padded:
         return Open("the models differ in the number of keys or queries of one step")
     visible = reference.visible, ex.substitute(candidate.visible, own)
     bias = reference.bias, ex.substitute(candidate.bias, own)
-    result = _compared(visible, bias, left)
+    compared = partial(_compared, scope=left, is_causal=reference.is_causal and candidate.is_causal)
+    result = compared(visible, bias)
     if result is None:
         return Equal("any")
-    plain = _compared(tuple(map(unpadded, visible)), tuple(map(unpadded, bias)), left)  # type: ignore[arg-type]
+    plain = compared(tuple(map(unpadded, visible)), tuple(map(unpadded, bias)))  # type: ignore[arg-type]
     if isinstance(plain, Example):
         return _unlike(left, plain, needs_padding=False)
     reads_as_is = not (reference.has_lengths or candidate.has_lengths or any(map(_reads_positions, visible)))
@@ -107,7 +108,9 @@ def _reads_positions(expr: Expr) -> bool:
     return any(part.op == "read" and isinstance(part.args[0], str) and part.sort == "int" for part in ex.walk(expr))
 
 
-def _compared(visible: tuple[Expr, Expr], bias: tuple[Expr, Expr], scope: Scope) -> Example | str | None:
+def _compared(
+    visible: tuple[Expr, Expr], bias: tuple[Expr, Expr], *, scope: Scope, is_causal: bool
+) -> Example | str | None:
     """Return an example at which two masks differ.
 
     Returns:
@@ -118,7 +121,7 @@ def _compared(visible: tuple[Expr, Expr], bias: tuple[Expr, Expr], scope: Scope)
         return "the solver does not decide their equality" if isinstance(answer, str) else answer
     if not ex.contains([ex.subtract(*bias)], key):
         return None
-    lines = [_line(number, scope) for number in bias]
+    lines = [_line(number, scope, is_causal=is_causal) for number in bias]
     is_one = lines[0] is not None and lines[1] is not None and _are_alike(lines[0], lines[1])
     return None if is_one else "biases of scores differ in form"
 
@@ -126,7 +129,7 @@ def _compared(visible: tuple[Expr, Expr], bias: tuple[Expr, Expr], scope: Scope)
 _Line: TypeAlias = "tuple[bool, tuple[float, ...]]"
 
 
-def _line(bias: Expr, scope: Scope) -> _Line | None:
+def _line(bias: Expr, scope: Scope, *, is_causal: bool) -> _Line | None:
     """Return whether an ALiBi bias counts tokens instead of slots, and its slopes.
 
     Returns:
@@ -135,7 +138,7 @@ def _line(bias: Expr, scope: Scope) -> _Line | None:
     counted = {part for part in ex.walk(bias) if part.op == "running_sum" and part.args[2] is scope.key}
     read = {part for part in ex.walk(bias) if part.op == "read" and part.sort == "bool" and part.args[-1] is scope.key}
     kept = ex.substitute(bias, {**dict.fromkeys(read, ex.TRUE), **dict.fromkeys(counted, scope.key)})
-    slopes = alibi_slopes(kept, scope.head, scope.key)
+    slopes = alibi_slopes(kept, scope, is_causal=is_causal)
     return None if slopes is None else (bool(counted), slopes)
 
 

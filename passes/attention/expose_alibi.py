@@ -9,6 +9,7 @@ import numpy
 from graphpass.analysis.attention.alibi import is_exposed
 from graphpass.analysis.attention.mask import AttentionMask
 from graphpass.analysis.caches.masks import find_masks
+from graphpass.analysis.caches.step_lengths import MASK
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.inputs import token_input
@@ -25,8 +26,8 @@ class ExposeAlibi(Pass[OpenVINOModel]):
     positions in a branch of a Select, and silently drops slopes in a sum (alibi_slopes_extractor in
     state_management_pattern.cpp of openvino; observed with 2026.4.1).
 
-    Positions are counted by ``attention_mask``, because NPUW leaves slots of the cache empty. Terms that are equal for
-    all keys of a head are removed: a Softmax does not depend on them.
+    Positions are counted by ``attention_mask``, because NPUW leaves slots of the cache empty; without it, they are the
+    slots. Terms that are equal for all keys of a head are removed: a Softmax does not depend on them.
 
     Shapes:
         mask f32 ``[batch, heads, queries, keys]``; slopes ``[heads]``; attention_mask i64 ``[batch, keys]``
@@ -42,26 +43,23 @@ class ExposeAlibi(Pass[OpenVINOModel]):
 
     def run(self, model: OpenVINOModel) -> Done:
         graph = model.graph
-        mask, tokens = graph.parameters.get("attention_mask"), token_input(graph)
         exposed, notes = [], []
         for meaning in model.analysis(find_masks):
             node = meaning.node
             is_alibi = node.op == "ScaledDotProductAttention" and "alibi" in (meaning.parts or ())
             if not is_alibi or is_exposed(graph, node.input(3)):
                 continue
-            reason = _obstacle(meaning) if mask is not None else "the model has no input attention_mask"
+            reason = _obstacle(meaning, has_padding=MASK in graph.parameters)
             if reason is None:
                 exposed.append((node, meaning.slopes or ()))
             else:
                 notes.append(f"ALiBi of {node.name} stays unchanged: {reason}")
-        if mask is None or tokens is None or not exposed:
+        if token_input(graph) is None or not exposed:
             return Done(notes=tuple(notes))
         rewriter = model.rewriter()
-        write = rewriter.under("alibi")
-        hidden = write.op("LogicalNot", StepBuilder(model, rewriter).visible, label="hidden")
-        shown = write.convert(mask, "i64", "shown")
-        counted = write.op("Subtract", write.op("CumSum", shown, axis=1), 1, label="counted")
-        positions = write.op("Unsqueeze", write.op("Multiply", counted, shown), axes=[1], label="positions")
+        write, step = rewriter.under("alibi"), StepBuilder(model, rewriter)
+        hidden = write.op("LogicalNot", step.causal if step.mask is None else step.visible, label="hidden")
+        positions = _positions(write, step)
         written: dict[tuple[tuple[float, ...], str], Handle] = {}
         for node, slopes in exposed:
             key = slopes, node.source().element_type
@@ -72,11 +70,20 @@ class ExposeAlibi(Pass[OpenVINOModel]):
         return Done({"attention with ALiBi": len(exposed)}, tuple(notes))
 
 
-def _obstacle(mask: AttentionMask) -> str | None:
-    """Return the reason if the mask is not the causal condition with padding."""
+def _positions(write: Writer, step: StepBuilder) -> Handle:
+    """Return the positions of keys, i64 ``[batch, 1, keys]``, or ``[1, 1, keys]`` without padding."""
+    if step.mask is None:
+        return write.op("Squeeze", step.keys, axes=[1], label="positions")
+    shown = write.convert(step.mask, "i64", "shown")
+    counted = write.op("Subtract", write.op("CumSum", shown, axis=1), 1, label="counted")
+    return write.op("Unsqueeze", write.op("Multiply", counted, shown), axes=[1], label="positions")
+
+
+def _obstacle(mask: AttentionMask, *, has_padding: bool) -> str | None:
+    """Return the reason if the mask is not the causal condition, with padding if any."""
     if not mask.is_causal or mask.window is not None or mask.chunk is not None or mask.residue or mask.has_lengths:
         return "its mask excludes keys other than later keys and padding"
-    return None if mask.is_padded else "its mask does not exclude padding"
+    return None if mask.is_padded or not has_padding else "its mask does not exclude padding"
 
 
 def _write(write: Writer, slopes: tuple[float, ...], kind: str, positions: Handle, hidden: Handle) -> Handle:

@@ -5,9 +5,11 @@ Source: Press et al., "Train Short, Test Long: Attention with Linear Biases", ar
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import NoReturn
 
+from graphpass.analysis.attention.mask import Scope
 from graphpass.analysis.pattern import Match, op, var
 from graphpass.analysis.symbolic.expressions import Expr, walk
 from graphpass.ir.graph import Graph, Value
@@ -23,14 +25,14 @@ _TOLERANCE = 1e-5
 
 
 @lru_cache(maxsize=256)
-def alibi_slopes(bias: Expr, head: Expr, key: Expr) -> tuple[float, ...] | None:
+def alibi_slopes(bias: Expr, scope: Scope, *, is_causal: bool) -> tuple[float, ...] | None:
     """Return the slope of ALiBi for each head.
 
     Args:
-        bias: Number added to a score, in a batch without padding. A constant per head is ignored, because it does not
-            change the softmax.
-        head: Symbolic index of the head.
-        key: Symbolic index of the key.
+        bias: Number added to a score, in a batch without padding. A constant per head and query is ignored, because it
+            does not change the softmax.
+        scope: Symbolic indices in ``bias``.
+        is_causal: Whether later keys are hidden, so that their bias has no effect.
 
     Returns:
         Slopes ``[heads]``; ``None`` if the bias is not linear, or has the same slope for all heads.
@@ -39,18 +41,19 @@ def alibi_slopes(bias: Expr, head: Expr, key: Expr) -> tuple[float, ...] | None:
 
     from graphpass.analysis.symbolic.evaluate import value_at
 
-    parts, heads = set(walk(bias)), head.args[1].as_number
-    if key not in parts or not isinstance(heads, int):
+    parts, heads = set(walk(bias)), scope.head.args[1].as_number
+    if scope.key not in parts or not isinstance(heads, int):
         return None
     by_head = []
     for place in range(heads):
         slopes = []
-        for step in _STEPS:
-            lengths = {part: step[part.args[0]] for part in parts if part.op == "length" and part.args[0] in step}
-            keys = range(step["past"] + step["length"])
+        for step, query in _queries(scope.query in parts):
+            given = {part: step[part.args[0]] for part in parts if part.op == "length" and part.args[0] in step}
+            given |= {scope.head: place, scope.query: query}
+            last = step["past"] + (query if is_causal else step["length"] - 1)
             try:
                 with numpy.errstate(all="ignore"):
-                    values = [value_at(bias, {**lengths, head: place, key: position}, _no_input) for position in keys]
+                    values = [value_at(bias, {**given, scope.key: key}, _no_input) for key in range(last + 1)]
             except (KeyError, IndexError, OverflowError, ValueError, ZeroDivisionError):
                 return None
             slopes += numpy.diff(values).tolist()
@@ -58,6 +61,13 @@ def alibi_slopes(bias: Expr, head: Expr, key: Expr) -> tuple[float, ...] | None:
             return None
         by_head.append(float(slopes[0]))
     return tuple(by_head) if len(set(by_head)) > 1 else None
+
+
+def _queries(every: bool) -> Iterator[tuple[dict[str, int], int]]:
+    """Yield steps with the index of a query: the last of each, or every one."""
+    for step in _STEPS:
+        for query in range(0 if every else step["length"] - 1, step["length"]):
+            yield step, query
 
 
 #: ALiBi in the form that OpenVINO's paged attention recognizes in a branch of a Select.

@@ -72,7 +72,7 @@ def described(elements: Elements, node: Node, scope: Scope, visible: Expr, bias:
         chunk=chunk,
         is_padded=is_padded,
         has_lengths=has_lengths,
-        slopes=alibi_slopes(unpadded(bias), scope.head, scope.key),
+        slopes=alibi_slopes(unpadded(bias), scope, is_causal=is_causal),
         residue=(*rest, *([] if is_causal else counted)),
         misses=tuple(dict.fromkeys(elements.misses[part] for part in opaque)),
     )

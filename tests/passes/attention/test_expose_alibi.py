@@ -187,6 +187,42 @@ def test_constant_positions_beside_empty_slots_of_npuw():
     assert report.confirmation.outcome == "confirmed", report.confirmation.contradictions
 
 
+def by_distance() -> OpenVINOModel:
+    """Bloom without attention_mask, whose ALiBi is the distance of slots, as in exports by mobius."""
+    (slopes,) = {mask.slopes for mask in before("bloom").analysis(find_masks)}
+    model = before("bloom").clone()
+    native = model.ov_model
+    blocks = [op for op in native.get_ordered_ops() if op.get_type_name() == "ScaledDotProductAttention"]
+    zero, one = opset13.constant(0), opset13.constant(1)
+
+    def size(value: openvino.Output) -> openvino.Node:
+        return opset13.gather(opset13.shape_of(value), opset13.constant(2), zero)
+
+    total = size(blocks[0].input_value(1))
+    past = opset13.subtract(total, size(blocks[0].input_value(0)))
+    keys = opset13.range(zero, total, one, "i64")
+    queries = opset13.unsqueeze(opset13.range(past, total, one, "i64"), one)
+    distance = opset13.convert(opset13.absolute(opset13.subtract(keys, queries)), "f32")
+    by_head = opset13.constant(-numpy.array(slopes, numpy.float32).reshape(1, -1, 1, 1))
+    bias, hidden = opset13.multiply(by_head, distance), opset13.greater(keys, queries)
+    mask = opset13.select(hidden, opset13.constant(numpy.float32(-3e38)), bias)
+    for op in blocks:
+        op.input(3).replace_source_output(mask.output(0))
+    native.remove_parameter(next(port for port in native.get_parameters() if "attention_mask" in port.output(0).names))
+    native.validate_nodes_and_infer_types()
+    model.mark_edited()
+    return model
+
+
+def test_distances_of_slots_are_exposed_without_padding():
+    given = by_distance()
+    after, result = exposed(given)
+    assert result.changed, result.notes
+    assert all(is_exposed(after.graph, mask) for mask in masks(after))
+    comparison = compare(given, after, steps=8)
+    assert comparison.passed, comparison.summary()
+
+
 def test_one_position_for_all_keys_stays():
     _, result = exposed(counted_ahead(one_for_all=True))
     assert not result.changed
