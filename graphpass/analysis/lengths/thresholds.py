@@ -12,7 +12,7 @@ from graphpass.ir.bodies import inlined
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.inputs import token_input
 from graphpass.ir.model import Model
-from graphpass.ir.operators import CASTS, COMPARISONS, EXTREMA, GATHERS, SHAPE_READERS
+from graphpass.ir.operators import CASTS, COMPARISONS, EXTREMA, GATHERS, SHAPE_READERS, SLICES
 from graphpass.ir.values import MASKED, REALS, fixed_size
 
 #: Operators that compare a length or position with a number, or shift it.
@@ -53,35 +53,61 @@ def find_thresholds(model: Model) -> tuple[Threshold, ...]:
     A threshold is one of:
 
     - a constant that is compared with or added to a value that depends only on lengths, positions and the mask;
-    - the number of rows of a table indexed by positions;
+    - the number of rows of a table indexed by positions, or sliced from a position on;
     - the window attribute of an operator.
     """
     view = inlined(model)
     graph = view.graph
-    measures = _measures(graph, find_lengths(view))
+    constants = _constants(graph)
+    measures = _measures(graph, find_lengths(view), constants)
+    found = [threshold for node in graph.nodes for threshold in _thresholds(graph, node, measures)]
+    found += [threshold for node in graph.of_op(*SLICES) for threshold in _sliced(node, measures, constants)]
     thresholds: dict[int, Threshold] = {}
-    for threshold in sorted(threshold for node in graph.nodes for threshold in _thresholds(graph, node, measures)):
+    for threshold in sorted(found):
         first = thresholds.setdefault(threshold.length, threshold)
         ends, changes = first.ends or threshold.ends, first.changes or threshold.changes
         thresholds[threshold.length] = replace(first, ends=ends, changes=changes)
     return tuple(thresholds.values())
 
 
-def _measures(graph: Graph, sizes: Sizes) -> set[Value]:
+def _measures(graph: Graph, sizes: Sizes, constants: set[Value]) -> set[Value]:
     """Return the values that depend on lengths, positions and the mask alone."""
     tokens = token_input(graph)
     counted: set[Value] = set()
+    fixed = set(constants)
     for node in graph.nodes:
         if node.op == "Parameter":
             measured = node.outputs[0] != tokens and node.outputs[0].element_type in _WHOLE
         elif node.op in SHAPE_READERS:
             measured = True
         else:
-            made = [value for value in node.sources if graph.producer(value).op != "Constant"]
+            made = [value for value in node.sources if value not in fixed]
             measured = bool(made) and all(value in counted for value in made)
-        if measured:
-            counted.update(value for value in node.outputs if not _is_fixed(sizes, value))
+        for value in node.outputs if measured else ():
+            (fixed if _is_fixed(sizes, value) else counted).add(value)
     return counted
+
+
+def _constants(graph: Graph) -> set[Value]:
+    """Return the values that depend on no input and no variable."""
+    constants: set[Value] = set()
+    for node in graph.nodes:
+        if node.op == "Constant" or (node.sources and constants.issuperset(node.sources)):
+            constants.update(node.outputs)
+    return constants
+
+
+def _sliced(node: Node, measures: set[Value], constants: set[Value]) -> list[Threshold]:
+    """Return the lengths at which the computed start of a slice leaves a constant table.
+
+    Positions counted from the end, as ``rows - length``, are negative beyond it, and then denote other rows.
+    """
+    table, start, *_ = node.sources
+    if table not in constants or start not in measures:
+        return []
+    kept = node.outputs[0].shape or ()
+    rows = [size for size, left in zip(table.shape or (), kept, strict=False) if not isinstance(left, int)]
+    return _made(node, [(size, True) for size in rows if isinstance(size, int)])
 
 
 def _is_fixed(sizes: Sizes, value: Value) -> bool:
