@@ -108,8 +108,10 @@ def _least(atom: Expr, depth: int = 4) -> int | None:
     if atom.op == "choose" and depth:
         ends = [_least(branch, depth - 1) if branch.as_number is None else branch.as_number for branch in atom.args[1:]]
         return None if None in ends else min(int(end or 0) for end in ends)
-    if atom.op == "running_sum" or (atom.op == "floor_quotient" and _is_natural_quotient(*atom.args)):
-        return 0
+    if atom.op == "floor_quotient":
+        return 0 if _is_natural_quotient(*atom.args) else None
+    if atom.op == "running_sum":
+        return 0 if is_natural(atom.args[0]) else None
     return getattr(atom.args[0], "least", None) if atom.op == "read" else None
 
 

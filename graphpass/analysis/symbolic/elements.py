@@ -52,6 +52,9 @@ _DEEPEST = 16
 #: Reason of elements of operators whose operands have another rank or size than their definition requires.
 _MALFORMED = "its operands contradict its definition"
 
+#: Reason of elements that depend on numbers beyond the range of f64.
+_TOO_LARGE = "a constant expression exceeds the range of f64"
+
 
 class UnknownError(Exception):
     """The reason why an operator's element is unknown."""
@@ -305,8 +308,10 @@ class Elements:
                 answer = stop.value
             except UnknownError as error:
                 answer = self._opaque(value_, index_, self.graph.producer(value_), str(error))
-            except (IndexError, ValueError):
+            except (IndexError, ValueError, ZeroDivisionError):
                 answer = self._opaque(value_, index_, self.graph.producer(value_), _MALFORMED)
+            except OverflowError:
+                answer = self._opaque(value_, index_, self.graph.producer(value_), _TOO_LARGE)
             running.pop()
             self._known[value_, index_] = answer
         return answer

@@ -157,7 +157,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "exp": numpy.exp,
     "floor": numpy.floor,
     "log": numpy.log,
-    "power": numpy.power,
+    "power": lambda base, exponent: numpy.power(1.0 * base, exponent),
     "round_bf16": partial(rounded_to, "bf16"),
     "round_f16": partial(rounded_to, "f16"),
     "sin": numpy.sin,

@@ -334,9 +334,14 @@ def _compare(reference: Model, candidate: Model, feed: Feed | None) -> Structure
     try:
         return _compared(reference, candidate, outputs, feed)
     except TooLargeError:
-        values = [node.source() for node in candidate.graph.of_op("Result", "Assign")]
-        total = len(upstream_operators(candidate.graph, values))
-        return StructureProof(total, 0, 0, (Region(outputs[0], "Result", "the expression exceeds the limit of work"),))
+        return _undecided(candidate, outputs[0], "the expression exceeds the limit of work")
+    except OverflowError:
+        return _undecided(candidate, outputs[0], "a constant expression exceeds the range of f64")
+
+
+def _undecided(candidate: Model, output: str, reason: str) -> StructureProof:
+    values = [node.source() for node in candidate.graph.of_op("Result", "Assign")]
+    return StructureProof(len(upstream_operators(candidate.graph, values)), 0, 0, (Region(output, "Result", reason),))
 
 
 def _compared(reference: Model, candidate: Model, outputs: list[str], feed: Feed | None) -> StructureProof:

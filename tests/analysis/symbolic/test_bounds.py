@@ -29,6 +29,8 @@ FREE = ex.read("position_ids", (B, Q), "int")
         (ex.multiply(Q, Q), False),
         (ex.negative(Q), False),
         (FREE, False),
+        (ex.running_sum(K, K, Q), True),
+        (ex.running_sum(ex.subtract(K, ONE), K, Q), False),
     ],
 )
 def test_signs_follow_from_ranges(expr, natural):

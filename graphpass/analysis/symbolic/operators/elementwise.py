@@ -80,12 +80,20 @@ def _maximum(*operands: Expr) -> Expr:
     return reduce(ex.maximum, operands)
 
 
+def _computed(name: str, compute: Callable[..., float], *operands: Expr, sort: ex.Sort = "real") -> Expr:
+    """Return a function of numbers; of constants, its value unless it is infinite or undefined."""
+    values = [value for operand in operands if (value := operand.as_number) is not None]
+    try:
+        return number(compute(*map(float, values))) if len(values) == len(operands) else ex.apply(name, operands, sort)
+    except (OverflowError, ValueError):
+        return ex.apply(name, operands, sort)
+
+
 def _function(name: str, compute: Callable[[float], float]) -> Rule:
     def of(operand: Expr) -> Expr:
-        value = operand.as_number
         if operand.sort == "int" and name in {"ceiling", "floor"}:
             return operand
-        return ex.apply(name, (operand,)) if value is None else number(compute(float(value)))
+        return _computed(name, compute, operand)
 
     return _elementwise(of)
 
@@ -100,8 +108,7 @@ def _same(element: Element) -> Steps:
     if result != source and (result not in INTEGERS | REALS or not (result in REALS or _fits(result, expr))):
         raise UnknownError(f"numbers may be out of the range of {result}")
     if source in REALS and result in INTEGERS and expr.sort == "real":
-        value = expr.as_number
-        return ex.apply("truncate", (expr,), "int") if value is None else number(math.trunc(value))
+        return _computed("truncate", math.trunc, expr, sort="int")
     return ex.round_to(result, expr) if result in HALVES and source != result else expr
 
 
@@ -126,11 +133,9 @@ def _modulo(element: Element) -> Steps:
     return quotient[1] if quotient is not None else ex.modulo(left, right)
 
 
-def _power(first: Expr, power: Expr) -> Expr:
-    base, exponent = first.as_number, power.as_number
-    if base is not None and exponent is not None:
-        return number(float(base) ** float(exponent))
-    return ex.multiply(first, first) if exponent == 2 else ex.apply("power", (first, power))
+def _power(base: Expr, exponent: Expr) -> Expr:
+    is_square = exponent.as_number == 2 and base.as_number is None
+    return ex.multiply(base, base) if is_square else _computed("power", math.pow, base, exponent)
 
 
 def _power_of(element: Element) -> Steps:

@@ -35,6 +35,16 @@ def test_real_numbers(text):
 
 @pytest.mark.parametrize(
     "text",
+    ["%e = Exp(800.0)", "%e = Log(0.0)", "%e = Power(0.0, -2.0)", "%e = Power(-8.0, 0.5)", "%e = Power(1e30, 300.0)"],
+)
+@pytest.mark.filterwarnings("ignore:.*encountered in")
+def test_functions_of_constants_without_a_finite_value(text):
+    found, expected = evaluated(f"%x = Parameter : f32[6]\n{text}\n%y = Add(%x, %e)", x=numpy.float32(REALS))
+    numpy.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    "text",
     [
         *(f"{COUNTS}%y = {op}(%all, 3)" for op in ("Add", "Subtract", "Multiply", "Divide", "Mod", "Minimum")),
         f"{COUNTS}%y = Power(%all, 2)",
