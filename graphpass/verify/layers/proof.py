@@ -166,8 +166,7 @@ def _set_aside() -> Iterator[None]:
 class _Proof:
     plan: Plan
     request: ProofRequest
-    runs: list[Comparison] = field(default_factory=list)
-    names: list[str] = field(default_factory=list)
+    runs: dict[str, Comparison] = field(default_factory=dict)
 
     def run(self, *, all_layers: bool) -> Comparison:
         done: dict[Hashable, str] = {}
@@ -187,7 +186,9 @@ class _Proof:
             done.setdefault(alike, name)
             ran = len(self.runs)
             agrees = self._compare(name, pair)
-            proofs.append(replace(proof, difference=max(run.max_abs_difference for run in self.runs[ran:])))
+            proofs.append(
+                replace(proof, difference=max(run.max_abs_difference for run in islice(self.runs.values(), ran, None)))
+            )
             if not agrees:
                 break
         return self._summed(tuple(proofs))
@@ -218,14 +219,13 @@ class _Proof:
     def _run(self, name: str, pair: tuple[Part, Part], models: tuple[Model, Model]) -> bool:
         opened = partial(_open_lean, replays=not self._carries)
         result = compare_by(replace(self._request(name, pair), opened=opened), *models)
-        count = sum(len(run.sequences) for run in self.runs)
+        count = sum(len(run.sequences) for run in self.runs.values())
         sequences = tuple(replace(run, description=f"{name}: {run.description}") for run in result.sequences)
         divergence = result.divergence
         if divergence is not None:
             reason = f"{name}: {divergence.reason}"
             divergence = replace(divergence, sequence=divergence.sequence + count, reason=reason)
-        self.runs.append(replace(result, sequences=sequences, divergence=divergence))
-        self.names.append(name)
+        self.runs[name] = replace(result, sequences=sequences, divergence=divergence)
         del models
         # Models and their analyses are reference cycles that keep weights in memory.
         gc.collect()
@@ -251,7 +251,7 @@ class _Proof:
         return any(part.caches for pair in self.plan.parts for part in pair)
 
     def _summed(self, parts: tuple[PartProof, ...]) -> Comparison:
-        runs = self.runs
+        runs = self.runs.values()
         others = _other_outputs(self.plan)
         reaches = [run.reach for run in runs if run.reach is not None]
         unlike = sorted((run for run in runs if not run.passed), key=lambda run: run.rounding is not None)
@@ -261,20 +261,20 @@ class _Proof:
             max_abs_difference=max(run.max_abs_difference for run in runs),
             divergence=unlike[0].divergence if unlike else None,
             rounding=unlike[0].rounding if unlike else None,
-            skipped=self._by_part([run.skipped for run in runs]) + others,
-            warnings=self._by_part([run.warnings for run in runs]),
+            skipped=self._by_part(lambda run: run.skipped) + others,
+            warnings=self._by_part(lambda run: run.warnings),
             reach=reduce(add, reaches) if reaches else None,
             parts=parts,
         )
 
-    def _by_part(self, lines: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    def _by_part(self, lines: Callable[[Comparison], tuple[str, ...]]) -> tuple[str, ...]:
         """Return the distinct lines, after the names of their parts unless all parts have them."""
         parts: dict[str, list[str]] = {}
-        for name, texts in zip(self.names, lines, strict=True):
-            for text in dict.fromkeys(texts):
+        for name, run in self.runs.items():
+            for text in dict.fromkeys(lines(run)):
                 parts.setdefault(text, []).append(name)
         return tuple(
-            text if len(names) == len(self.names) else f"{', '.join(names)}: {text}" for text, names in parts.items()
+            text if len(names) == len(self.runs) else f"{', '.join(names)}: {text}" for text, names in parts.items()
         )
 
 
