@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import reduce
 from math import prod
-from typing import TYPE_CHECKING
 
 from graphpass.analysis.symbolic.bounds import is_natural
 from graphpass.analysis.symbolic.equal_sizes import Vector, as_dimension, dimension, dimensions, is_linear
@@ -18,9 +17,6 @@ from graphpass.ir.cuts import cuts
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.operators import CASTS, MATRIX_PRODUCTS
 from graphpass.ir.values import multiplies_matrices
-
-if TYPE_CHECKING:
-    pass
 
 #: Maximum number of sizes that are recorded as broadcast to one dimension.
 _MOST_PARTS = 16

@@ -1,0 +1,38 @@
+"""Sizes that slices and splits change: those that numpy and ONNX compute."""
+
+import numpy
+import onnxruntime
+from hypothesis import given, settings, strategies as st
+
+from graphpass.analysis.symbolic.equal_sizes import dimension
+from graphpass.analysis.symbolic.expressions import add, multiply, number
+from graphpass.analysis.symbolic.size_changes import quotient
+from graphpass.analysis.symbolic.sizes import Sizes
+from graphpass.testing import parse_model
+
+BOUND = st.integers(-12, 12)
+
+
+@given(st.integers(1, 9), BOUND, BOUND, st.integers(-4, 4).filter(bool))
+@settings(max_examples=50)
+def test_slices_of_fixed_axes_have_the_size_of_onnxruntime(size, start, stop, step):
+    model = parse_model(
+        f"%x = Parameter : f32[n, {size}]\n%y = Slice(%x, [{start}], [{stop}], [{step}]) {{axes=[1]}} : f32[n, m]\n"
+        "Result(%y) {name=y}"
+    )
+    (cut,) = model.graph.of_op("Slice")
+    _, inferred = Sizes(model.graph, {}).shape(cut.outputs[0])
+    session = onnxruntime.InferenceSession(model.proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    (result,) = session.run(None, {"x": numpy.zeros((2, size), numpy.float32)})
+    assert inferred.as_number == result.shape[1]
+
+
+@given(st.integers(-8, 8), st.integers(-8, 8), st.integers(1, 4))
+def test_quotients_are_exact_or_unknown(factor, rest, by):
+    size = add(multiply(dimension("n"), number(factor)), number(rest))
+    divided = quotient(size, by)
+    if factor % by or rest % by:
+        assert divided is None
+    else:
+        assert divided is add(multiply(dimension("n"), number(factor // by)), number(rest // by))
+    assert quotient(size, 0) is None
