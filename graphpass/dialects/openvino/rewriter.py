@@ -115,6 +115,8 @@ class OpenVINORewriter(Rewriter):
     def constant(self, values: Any, element_type: str, name: str) -> Handle:
         if element_type == "i64" or isinstance(values, numpy.ndarray):
             array = values if isinstance(values, numpy.ndarray) else numpy.array(_listed(values), numpy.int64)
+            # OpenVINO's bindings (2026.4.1) read arrays of f16 that are not contiguous as i16.
+            array = numpy.asarray(array, order="C")
             kind = getattr(openvino.Type, element_type) if element_type else None
             node = opset13.constant(array) if kind is None else opset13.constant(array, dtype=kind)
         else:

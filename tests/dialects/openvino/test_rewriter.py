@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy
+import openvino
 import pytest
 
 from graphpass.testing import parse_model
@@ -89,3 +91,13 @@ def test_a_variable_starts_from_one_of_several_outputs():
 
 def test_a_model_without_edits_is_unchanged():
     assert not model_of().rewriter().finish()
+
+
+@pytest.mark.parametrize("kind", ["f16", "f32", "i8", "boolean"])
+@pytest.mark.parametrize("element_type", ["", None])
+def test_views_of_arrays_keep_their_type(kind, element_type):
+    whole = (numpy.arange(12).reshape(3, 4) % 3).astype(getattr(openvino.Type, kind).to_dtype())
+    for view in (whole[:, 1:3], whole.T, whole[::2]):
+        made = model_of().rewriter().constant(view, kind if element_type is None else "", "made")
+        assert made.get_element_type() == getattr(openvino.Type, kind)
+        numpy.testing.assert_array_equal(made.get_node().data, view)
