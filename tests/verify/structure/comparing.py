@@ -20,17 +20,17 @@ from graphpass.verify.structure.weights import WeightDigests
 
 def unequal(reference: Model, candidate: Model, *, unpadded: bool) -> list[ComparedResult]:
     """Return the results that are not proven equal."""
-    return _comparer(reference, candidate, "logits", unpadded=unpadded).unequal()
+    return comparer_of(reference, candidate, "logits", unpadded=unpadded).unequal()
 
 
 def is_equal(reference: Model, candidate: Model, output: str = "logits") -> bool:
     """Return whether all results are proven equal, of which ``output`` is one."""
-    comparer = _comparer(reference, candidate, output, unpadded=False)
+    comparer = comparer_of(reference, candidate, output, unpadded=False)
     assert output in {result.name for result in comparer.results}
     return not comparer.unequal()
 
 
-def _comparer(reference: Model, candidate: Model, output: str, *, unpadded: bool) -> Comparer:
+def comparer_of(reference: Model, candidate: Model, output: str, *, unpadded: bool) -> Comparer:
     models = reference, candidate
     return Comparer(models, WeightDigests(models), [output], unpadded=unpadded)
 
