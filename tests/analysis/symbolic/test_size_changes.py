@@ -2,7 +2,7 @@
 
 import numpy
 import onnxruntime
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from graphpass.analysis.symbolic.equal_sizes import dimension
 from graphpass.analysis.symbolic.expressions import add, multiply, number
@@ -15,6 +15,8 @@ BOUND = st.integers(-12, 12)
 
 @given(st.integers(1, 9), BOUND, BOUND, st.integers(-4, 4).filter(bool))
 @settings(max_examples=50)
+@example(size=5, start=4, stop=-5, step=-1)
+@example(size=5, start=4, stop=-6, step=-1)
 def test_slices_of_fixed_axes_have_the_size_of_onnxruntime(size, start, stop, step):
     model = parse_model(
         f"%x = Parameter : f32[n, {size}]\n%y = Slice(%x, [{start}], [{stop}], [{step}]) {{axes=[1]}} : f32[n, m]\n"

@@ -5,6 +5,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from graphpass.passes.caches.relayout import inverse, move_axes, move_picks
+from graphpass.runtime.backends.device import Device
+from graphpass.runtime.backends.request import open_request
 from graphpass.testing import assert_text, parse_model
 
 HEAD = """%past = Parameter : f32[b, 2, p, 4]
@@ -65,6 +67,22 @@ def test_users_of_a_permuted_cache(name):
     rewriter.finish()
     model.validate()
     assert_text(model, ends(MOVED + after))
+
+
+@pytest.mark.parametrize("order", [(2, 0, 1, 3), (0, 2, 3, 1), (3, 2, 1, 0)])
+@pytest.mark.parametrize("name", USERS)
+def test_permuted_caches_compute_the_same(name, order):
+    model = parse_model(ends(HEAD + USERS[name][0]))
+    moved = model.clone()
+    rewriter = moved.rewriter()
+    move_axes(rewriter, {moved.graph.reads["past"].index: order}, {moved.graph.writes["present"].index: order})
+    rewriter.finish()
+    random = numpy.random.default_rng(0)
+    past, new = (random.standard_normal((1, 2, length, 4), numpy.float32) for length in (5, 3))
+    before = open_request(model, Device()).infer({"past": past, "new": new})
+    after = open_request(moved, Device()).infer({"past": past.transpose(order), "new": new})
+    numpy.testing.assert_array_equal(after["present"], before["present"].transpose(order))
+    numpy.testing.assert_allclose(after["y"], before["y"], atol=1e-6)
 
 
 def test_presents_that_are_not_moved_are_transposed_back():

@@ -4,7 +4,7 @@ import numpy
 import pytest
 from verify.structure.comparing import is_equal, model_of_operator, read_by_openvino
 
-from graphpass.testing import run, tiny_model
+from graphpass.testing import parse_model, run, tiny_model
 from graphpass.verify.structure.proof import compare_structures
 
 RANDOM = numpy.random.default_rng(0)
@@ -43,6 +43,19 @@ def test_both_dialects_define_the_same_convolution(form, bias):
     shape, attributes = FORMS[form]
     model = convolution(shape, bias, **attributes)
     assert is_equal(model, read_by_openvino(model))
+
+
+def of_text(*lines):
+    operands = "%x = Parameter : f32[b, 6, n]", "%w = Constant : f32[4, 6, 3]"
+    return parse_model("\n".join([*operands, *lines, "Result(%y) {name=logits}"]))
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 2), (0, 3), (3, 0)])
+def test_padding_is_that_of_a_pad(before, after):
+    padded = of_text(f"%y = onnx.Conv(%x, %w) {{pads=[{before}, {after}]}}")
+    apart = [f"%p = Pad(%x, [0, 0, {before}], [0, 0, {after}])", "%y = onnx.Conv(%p, %w)"]
+    assert is_equal(padded, of_text(*apart))
+    assert not is_equal(padded, of_text(apart[0].replace(f"[0, 0, {after}]", "[0, 0, 1]"), apart[1]))
 
 
 @pytest.mark.parametrize(
