@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from graphpass.analysis.lengths.proven import find_lengths
+from graphpass.analysis.symbolic import expressions as ex
+from graphpass.analysis.symbolic.expressions import Expr
 from graphpass.analysis.symbolic.folding import fold_scalar
 from graphpass.analysis.symbolic.rotary import rotary_ports
 from graphpass.analysis.symbolic.sizes import Sizes
@@ -58,10 +61,10 @@ def find_thresholds(model: Model) -> tuple[Threshold, ...]:
     """
     view = inlined(model)
     graph = view.graph
-    constants = _constants(graph)
-    measures = _measures(graph, find_lengths(view), constants)
+    constants, sizes = _constants(graph), find_lengths(view)
+    measures = _measures(graph, sizes, constants)
     found = [threshold for node in graph.nodes for threshold in _thresholds(graph, node, measures)]
-    found += [threshold for node in graph.of_op(*SLICES) for threshold in _sliced(node, measures, constants)]
+    found += [threshold for node in graph.of_op(*SLICES) for threshold in _sliced(node, sizes, constants)]
     thresholds: dict[int, Threshold] = {}
     for threshold in sorted(found):
         first = thresholds.setdefault(threshold.length, threshold)
@@ -97,17 +100,25 @@ def _constants(graph: Graph) -> set[Value]:
     return constants
 
 
-def _sliced(node: Node, measures: set[Value], constants: set[Value]) -> list[Threshold]:
-    """Return the lengths at which the computed start of a slice leaves a constant table.
+def _sliced(node: Node, sizes: Sizes, constants: set[Value]) -> list[Threshold]:
+    """Return the lengths beyond which the start of a table's slice is negative.
 
-    Positions counted from the end, as ``rows - length``, are negative beyond it, and then denote other rows.
+    Such a start is ``rows - length``, counted from the end of the table; if it is negative, it denotes other rows.
     """
     table, start, *_ = node.sources
-    if table not in constants or start not in measures:
+    if table not in constants:
         return []
-    kept = node.outputs[0].shape or ()
-    rows = [size for size, left in zip(table.shape or (), kept, strict=False) if not isinstance(left, int)]
-    return _made(node, [(size, True) for size in rows if isinstance(size, int)])
+    starts = [ex.polynomial(expr) for expr in sizes.content(start) or ()]
+    rows = {terms.get((), 0) for terms in starts if _falls(terms)} & set(table.shape or ())
+    return _made(node, [(size, True) for size in rows])
+
+
+def _falls(terms: Mapping[tuple[Expr, ...], int]) -> bool:
+    """Return whether a polynomial is a constant minus lengths."""
+    lengths = {monomial: factor for monomial, factor in terms.items() if monomial}
+    return bool(lengths) and all(
+        factor < 0 and [part.op for part in monomial] == ["length"] for monomial, factor in lengths.items()
+    )
 
 
 def _is_fixed(sizes: Sizes, value: Value) -> bool:

@@ -57,18 +57,19 @@ def test_thresholds_of_both_dialects_are_found(variant, op):
     assert 37 in {threshold.length for threshold in find_thresholds(model)}
 
 
-def test_tables_sliced_from_their_end_on_end():
-    """A table of 40 rows, as that of ALiBi in MPT: the start of a slice is negative for 41 tokens."""
+@pytest.mark.parametrize("is_bounded", [False, True])
+def test_tables_sliced_from_their_end_on_end(is_bounded):
+    """A table of 40 rows, as that of ALiBi in MPT: the start of a slice is negative for 41 tokens, unless bounded."""
     model = load(export("llama", "ov-stateful"))
     rewriter = model.rewriter()
     write, tokens = rewriter.under("table"), model.graph.parameters["input_ids"]
-    table = write.constant(numpy.zeros([1, 40], numpy.int64), "rows")
-    start = write.op("Subtract", write.constant(numpy.array([40]), "count"), write.size(tokens, 1))
-    shift = write.slice(table, start, None, axis=1)
+    count, table = write.constant(numpy.array([40]), "count"), numpy.zeros([1, 40], numpy.int64)
+    length = write.op("Minimum", write.size(tokens, 1), count) if is_bounded else write.size(tokens, 1)
+    shift = write.slice(write.constant(table, "rows"), write.op("Subtract", count, length), None, axis=1)
     rewriter.redirect_uses(tokens, write.op("Add", tokens, shift), lambda use: use.node.op != "ShapeOf")
     rewriter.finish()
     model.mark_edited()
-    assert (40, True) in {(threshold.length, threshold.ends) for threshold in find_thresholds(model)}
+    assert (40, not is_bounded) in {(threshold.length, threshold.ends) for threshold in find_thresholds(model)}
 
 
 def test_thresholds_of_comparisons_and_tables():
