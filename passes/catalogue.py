@@ -40,6 +40,7 @@ _ROOMS = {
         "make-stateful",
         "make-stateless",
         "pack",
+        "quantize-before-append",
         "quantize-caches",
         "rename-caches",
         "standardize-layout",

@@ -22,7 +22,7 @@ from graphpass.verify.structure.undefined_rows import UndefinedRows
 _LINEAR = frozenset({"recurrence", "sum"})
 
 #: Kinds that depend on the values of indices and not on their ranges.
-_OF_VALUES = frozenset({"sum", "top"})
+_OF_VALUES = frozenset({"level", "sum", "top"})
 
 #: Size of the indices of these kinds.
 _ANY = ex.length("any")
@@ -161,7 +161,7 @@ def _without_ranks(bodies: Sequence[Expr], bounds: Sequence[Expr]) -> tuple[Sequ
 
 
 def _without_offsets(bodies: Sequence[Expr], bounds: Sequence[Expr]) -> tuple[Sequence[Expr], dict[Expr, Expr]]:
-    """Rewrite bodies that use an index only with one offset as functions of ``index + offset``.
+    """Rewrite bodies as functions of ``index + offset``, with an index's least offset.
 
     Returns:
         The bodies, and the sum by new index.
@@ -175,11 +175,17 @@ def _without_offsets(bodies: Sequence[Expr], bounds: Sequence[Expr]) -> tuple[Se
                 offsets.setdefault(index, set()).add(rest if is_offset else ZERO)
     arguments = dict[Expr, Expr]()
     for index, amounts in offsets.items():
-        if len(amounts) == 1 and (amount := amounts.pop()) is not ZERO:
+        least = [one for one in amounts if not any(map(_is_negative, (ex.subtract(other, one) for other in amounts)))]
+        if least and (amount := least[0]) is not ZERO:
             moved = ex.index(f"{index.args[0]}+", index.args[1])
             bodies = [ex.substitute(body, {index: ex.subtract(moved, amount)}) for body in bodies]
             arguments[moved] = ex.add(index, amount)
     return bodies, arguments
+
+
+def _is_negative(amount: Expr) -> bool:
+    """Return whether a polynomial of lengths has a negative coefficient."""
+    return any(coefficient < 0 for coefficient in ex.polynomial(amount).values())
 
 
 def _ranked_place(bodies: Sequence[Expr], rank: Expr) -> tuple[Expr, Expr] | None:

@@ -32,14 +32,15 @@ _ORDER, _TRANSPOSED = (0, 1, 2, 3), (0, 1, 3, 2)
 
 @dataclass(frozen=True, slots=True)
 class Expanded:
-    """A cache that only the candidate has.
+    """A cache of the candidate that stores numbers which the reference computes from its caches.
 
     Attributes:
         cache: The cache.
         source: The reference's keys or values of all positions.
         order: Axes of the source in the cache's order.
-        latents: The reference's caches of the layer.
+        latents: The reference's caches that they are computed from.
         window: The part of the cache that corresponds to the source, if the rest is filled with zeros.
+        parts: Number of such caches that together replace ``latents``: keys and values for latents.
     """
 
     cache: Cache
@@ -47,6 +48,7 @@ class Expanded:
     order: tuple[int, ...]
     latents: tuple[Cache, ...]
     window: CacheWindow | None = None
+    parts: int = 2
 
 
 def expanded_caches(reference: Model, candidate: Model) -> tuple[Expanded, ...]:
@@ -96,10 +98,10 @@ def _is_of_caches(graph: Graph, source: Value, caches: Iterable[Cache]) -> bool:
 
 
 def latents_of(pairs: Iterable[Expanded]) -> set[Cache]:
-    """Return the reference's caches of layers whose keys and values are both in ``pairs``."""
+    """Return the reference's caches that are replaced by all their `Expanded.parts` in ``pairs``."""
     pairs = list(pairs)
     times = Counter(cache for pair in pairs for cache in pair.latents)
-    return {cache for cache, count in times.items() if count == 2}
+    return {cache for pair in pairs for cache in pair.latents if times[cache] == pair.parts}
 
 
 def latent_leaves(pairs: Iterable[Expanded], reference: Model) -> dict[int, Leaf]:
@@ -110,8 +112,11 @@ def latent_leaves(pairs: Iterable[Expanded], reference: Model) -> dict[int, Leaf
         reference: The model with the latents.
     """
     caches = {cache for pair in pairs for cache in pair.latents}
+    selectors = SELECTORS & reference.graph.parameters.keys()
     return {
-        reference.graph.reads[cache.read].index: Leaf(cache.name, tuple(range(len(cache.shape or ()))), None)
+        reference.graph.reads[cache.read].index: Leaf(
+            cache.name, tuple(range(len(cache.shape or ()))), cache.axes.batch, selectors=selectors
+        )
         for cache in caches
     }
 
@@ -119,14 +124,16 @@ def latent_leaves(pairs: Iterable[Expanded], reference: Model) -> dict[int, Leaf
 def leaf_of(pair: Expanded, reference: DefinedTensors, candidate: Model) -> Leaf:
     """Return the leaf of a cache: the reference's keys or values of past positions.
 
+    Leaves of both models have the rows that ``beam_idx`` selects, in the model or between steps.
+
     Args:
         pair: The cache, which `expanded_caches` returned.
         reference: Tensors of the model with the latents.
         candidate: The model with the cache.
     """
-    selectors = SELECTORS & candidate.graph.parameters.keys() - reference.graph.parameters.keys()
+    selectors = SELECTORS & candidate.graph.parameters.keys()
     past = _past(pair, reference)
-    return Leaf(pair.cache.name, _ORDER, 0, selectors=frozenset(selectors), window=pair.window, past=past)
+    return Leaf(pair.cache.name, _ORDER, 0, selectors=selectors, window=pair.window, past=past)
 
 
 def _past(pair: Expanded, reference: DefinedTensors) -> Callable[[Index], Expr]:

@@ -32,6 +32,7 @@ from graphpass.verify.structure.moves import begins_at_1, moves_slots
 from graphpass.verify.structure.operators import table
 from graphpass.verify.structure.recurrences import LoopTensors
 from graphpass.verify.structure.regions import Unequal, unequal_operators, upstream_operators
+from graphpass.verify.structure.rounded import rounded_caches
 from graphpass.verify.structure.rounded_constants import rounded_type, types_of_products
 from graphpass.verify.structure.tensors import CacheWindow, Leaf
 from graphpass.verify.structure.weights import WeightDigests
@@ -76,7 +77,7 @@ class Comparer:
             unpadded: Whether to assume rows without padding, with positions that continue the past.
         """
         self.models = reference, candidate = models
-        self.expanded = expanded_caches(reference, candidate)
+        self.expanded = (*expanded_caches(reference, candidate), *rounded_caches(reference, candidate))
         own = {pair.cache for pair in self.expanded}
         pairs = [pair for pair in paired(reference, candidate) if pair.candidate not in own]
         self.pairs = tuple(pairs)

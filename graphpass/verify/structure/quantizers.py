@@ -8,6 +8,7 @@ from graphpass.analysis.symbolic.expressions import ZERO, Expr, number
 from graphpass.dialects.attributes import native_attributes
 from graphpass.ir.element_types import ELEMENT_TYPES
 from graphpass.ir.values import INTEGERS
+from graphpass.verify.structure.conditions import on_indices
 from graphpass.verify.structure.tensors import Steps, closed, definitions_of
 
 #: Relative error of ranges that converters compute in f32 from a scale and a zero point.
@@ -23,9 +24,15 @@ def _level(element: Element, operand: Expr, step: float, origin: float, levels: 
     if step <= 0:
         raise UnknownError("the range of a quantizer is empty")
     definitions = definitions_of(element)
-    body = definitions.algebra.normal(ex.add(ex.divide(operand, number(step)), number(origin)))
-    result = definitions.abstract("level", (number(levels),), (body,), ())
-    return ex.read(result.args[0], result.args[1:], "int")
+
+    def rounded(body: Expr) -> Expr:
+        # Positions before and after an append are rounded separately.
+        if body.op == "choose" and on_indices(body.args[0]):
+            return ex.choose(body.args[0], *map(rounded, body.args[1:]))
+        result = definitions.abstract("level", (number(levels),), (body,), ())
+        return ex.read(result.args[0], result.args[1:], "int")
+
+    return rounded(definitions.algebra.cases(ex.add(ex.divide(operand, number(step)), number(origin))))
 
 
 def _parameter(element: Element, port: int) -> Steps:
