@@ -21,7 +21,7 @@ ROLES = ("key", "value")
 STATE = ["B", HEADS, SIZE, SIZE]
 
 
-def _logits(build: GraphBuilder, rows: str, size: int) -> None:
+def write_logits(build: GraphBuilder, rows: str, size: int) -> None:
     build.output(build.op("MatMul", rows, build.weight(size, VOCABULARY)), "logits", ["B", "N", VOCABULARY])
 
 
@@ -30,9 +30,9 @@ def recurrent(loop: str = "Scan", shapes: bool = True) -> OnnxModel:
     build = builder_with_hidden_states("input_ids")
     state = build.input("past", STATE)
     key, value, query = (build.new([0, 0, HEADS, SIZE]) for _ in range(3))
-    final, out = _over_tokens(build, loop, state, STATE if shapes else None, [key, value, query], _remember)
+    final, out = over_tokens(build, loop, state, STATE if shapes else None, [key, value, query], remember)
     build.present(final, "present", STATE)
-    _logits(build, build.op("Reshape", out, build.ints(0, 0, HEADS * SIZE)), HEADS * SIZE)
+    write_logits(build, build.op("Reshape", out, build.ints(0, 0, HEADS * SIZE)), HEADS * SIZE)
     return build.model()
 
 
@@ -49,17 +49,17 @@ def deep(layers: int, loop: str = "Loop") -> OnnxModel:
             for _ in range(3)
         ]
         state = build.input(f"past_{layer}", STATE)
-        final, out = _over_tokens(build, loop, state, STATE, parts, _remember, f"{loop.lower()}_{layer}")
+        final, out = over_tokens(build, loop, state, STATE, parts, remember, f"{loop.lower()}_{layer}")
         presents.append(final)
         rows = build.op("Reshape", out, build.ints(0, 0, HEADS * SIZE))
         hidden = build.op("Add", hidden, build.op("MatMul", rows, build.weight(HEADS * SIZE, HIDDEN)))
-    _logits(build, hidden, HIDDEN)
+    write_logits(build, hidden, HIDDEN)
     for layer, present in enumerate(presents):
         build.present(present, f"present_{layer}", STATE)
     return build.model()
 
 
-def _remember(body: GraphBuilder, state: str, token: list[str]) -> tuple[str, str]:
+def remember(body: GraphBuilder, state: str, token: list[str]) -> tuple[str, str]:
     """What one token leaves in ``state``, and what is read from it; the token's tensors are [batch, heads, size]."""
     key, value, query = token
     added = body.op("Mul", body.op("Unsqueeze", key, body.ints(3)), body.op("Unsqueeze", value, body.ints(2)))
@@ -73,9 +73,9 @@ def convolved(loop: str = "Scan") -> OnnxModel:
     build = builder_with_hidden_states("input_ids")
     window = build.input("past", ["B", HIDDEN, WIDTH])
     columns = build.op("MatMul", "hidden", build.weight(HIDDEN, HIDDEN))
-    final, out = _over_tokens(build, loop, window, ["B", HIDDEN, WIDTH], [columns], _shift)
+    final, out = over_tokens(build, loop, window, ["B", HIDDEN, WIDTH], [columns], _shift)
     build.present(final, "present", ["B", HIDDEN, WIDTH])
-    _logits(build, out, HIDDEN)
+    write_logits(build, out, HIDDEN)
     return build.model()
 
 
@@ -85,7 +85,7 @@ def _shift(body: GraphBuilder, window: str, token: list[str]) -> tuple[str, str]
     return window, body.op("ReduceSum", body.op("Mul", window, body.weight(HIDDEN, WIDTH)), body.ints(2), keepdims=0)
 
 
-def _over_tokens(
+def over_tokens(
     build: GraphBuilder, loop: str, state: str, shape: Any, tokens: list[str], work: Any, name: str = ""
 ) -> Any:
     """``work`` over axis 1 of ``tokens``: what it leaves in ``state``, and what it gives, stacked on axis 1."""
@@ -146,7 +146,7 @@ def appended(shapes: bool = True) -> OnnxModel:
     *presents, rows = looped(build, _length(build), [(past, shape) for past in pasts], iterate, 1)
     build.presents(*presents, ["B", HEADS, "T", SIZE])
     rows = build.op("Transpose", rows, perm=[1, 0, 2, 3])
-    _logits(build, build.op("Reshape", rows, build.ints(0, 0, HEADS * SIZE)), HEADS * SIZE)
+    write_logits(build, build.op("Reshape", rows, build.ints(0, 0, HEADS * SIZE)), HEADS * SIZE)
     return build.model()
 
 
@@ -177,7 +177,7 @@ def over_layers() -> OnnxModel:
     body.gives(_mixed(body, hidden, body.attend(*whole, query=query), last), *whole)
     outputs = build.op("Scan", "hidden", *pasts, *weights, outputs=3, body=body.graph(), num_scan_inputs=6)
     build.presents(*outputs[1:], [LAYERS, "B", HEADS, "T", SIZE])
-    _logits(build, outputs[0], HIDDEN)
+    write_logits(build, outputs[0], HIDDEN)
     return build.model()
 
 
@@ -211,7 +211,7 @@ def layers_in_place() -> OnnxModel:
     states = [("hidden", ["B", "N", HIDDEN]), *((past, whole) for past in pasts)]
     out, *presents = looped(build, count, states, iterate, 0)
     build.presents(*presents, whole)
-    _logits(build, out, HIDDEN)
+    write_logits(build, out, HIDDEN)
     return build.model()
 
 
@@ -223,7 +223,7 @@ def states_of_layers(loop: str = "Scan") -> OnnxModel:
     tokens = [build.new([0, 0, HEADS, SIZE]) for _ in range(3)]
 
     def layer(body: GraphBuilder, state: str, decay: str) -> Any:
-        return _over_tokens(body, loop, state, STATE, [body.op("Mul", tokens[0], decay), *tokens[1:]], _remember)
+        return over_tokens(body, loop, state, STATE, [body.op("Mul", tokens[0], decay), *tokens[1:]], remember)
 
     if loop == "Scan":
         body = build.body("layers")
@@ -238,97 +238,7 @@ def states_of_layers(loop: str = "Scan") -> OnnxModel:
         present, outs = looped(build, build.constant(numpy.int64(LAYERS)), [], iterate, 2)
     build.present(present, "present", [LAYERS, *STATE])
     total = build.op("ReduceSum", outs, build.ints(0), keepdims=0)
-    _logits(build, build.op("Reshape", total, build.ints(0, 0, HEADS * SIZE)), HEADS * SIZE)
-    return build.model()
-
-
-def _branching(build: GraphBuilder, flag: str, then: Any, otherwise: Any, outputs: int) -> list[str]:
-    branches = {}
-    for name, work in (("then_branch", then), ("else_branch", otherwise)):
-        body = build.body(name)
-        body.gives(*work(body))
-        branches[name] = body.graph()
-    results = build.op("If", flag, outputs=outputs, **branches)
-    return [results] if isinstance(results, str) else results
-
-
-def _attending(body: GraphBuilder, pasts: list[str], tokens: list[str]) -> list[str]:
-    key, value, query = tokens
-    whole = [body.op("Concat", past, new, axis=2) for past, new in zip(pasts, (key, value), strict=True)]
-    return [*whole, body.attend(*whole, query=query)]
-
-
-def if_in_loop() -> OnnxModel:
-    """A decoder whose step is done in a Loop of one iteration, in a branch: with the past, or from the beginning."""
-    build = builder_with_hidden_states("input_ids")
-    flag = build.input("flag", [], "bool")
-    pasts = build.pasts(["B", HEADS, "P", SIZE])
-    tokens = [build.heads() for _ in range(3)]
-
-    def iterate(body: GraphBuilder, number: str, carried: list[str]) -> list[str]:
-        return _branching(
-            body,
-            flag,
-            lambda inner: _attending(inner, carried, tokens),
-            lambda inner: [
-                *(inner.op("Identity", new) for new in tokens[:2]),
-                inner.attend(*tokens[:2], query=tokens[2]),
-            ],
-            3,
-        )
-
-    shape = ["B", HEADS, None, SIZE]
-    states = [(past, shape) for past in pasts]
-    *presents, rows = looped(build, build.constant(numpy.int64(1)), states, iterate, 1)
-    build.presents(*presents, ["B", HEADS, "T", SIZE])
-    rows = build.op("Transpose", build.op("Squeeze", rows, build.ints(0)), perm=[0, 2, 1, 3])
-    _logits(build, build.op("Reshape", rows, build.ints(0, 0, HEADS * SIZE)), HEADS * SIZE)
-    return build.model()
-
-
-def loop_in_if() -> OnnxModel:
-    """A matrix a head that is kept up by a Loop in a branch, and by the step's last token alone in the other."""
-    build = builder_with_hidden_states("input_ids")
-    flag = build.input("flag", [], "bool")
-    state = build.input("past", STATE)
-    tokens = [build.new([0, 0, HEADS, SIZE]) for _ in range(3)]
-
-    def all_tokens(body: GraphBuilder) -> list[str]:
-        return list(_over_tokens(body, "Loop", state, STATE, tokens, _remember))
-
-    def last_token(body: GraphBuilder) -> list[str]:
-        last = [body.op("Gather", token, body.constant(numpy.int64(-1)), axis=1) for token in tokens]
-        final, out = _remember(body, state, last)
-        return [final, body.op("Unsqueeze", out, body.ints(1))]
-
-    final, out = _branching(build, flag, all_tokens, last_token, 2)
-    build.present(final, "present", STATE)
-    _logits(build, build.op("Reshape", out, build.ints(0, 0, HEADS * SIZE)), HEADS * SIZE)
-    return build.model()
-
-
-def no_caches() -> OnnxModel:
-    """What a Loop over layers carries besides caches: the hidden states, a counter, a sum and rows from nothing."""
-    build = builder_with_hidden_states("input_ids")
-    inputs = build.input("embeddings", ["B", "N", HIDDEN])
-    weights = build.weight(LAYERS, HIDDEN, HIDDEN)
-    zeros = build.op("Mul", inputs, build.constant(numpy.float32(0)))
-    counter = build.constant(numpy.float32(0))
-
-    def iterate(body: GraphBuilder, number: str, carried: list[str]) -> list[str]:
-        hidden, total, rows, count = carried
-        product = body.op("MatMul", body.op("Tanh", hidden), body.op("Gather", weights, number, axis=0))
-        hidden = body.op("Add", hidden, product)
-        counted = body.op("Add", count, body.constant(numpy.float32(1)))
-        return [hidden, body.op("Add", total, hidden), body.op("Concat", rows, product, axis=1), counted]
-
-    states: list[tuple[str, Any]] = [(inputs, ["B", "N", HIDDEN]), (zeros, ["B", "N", HIDDEN])]
-    states += [(zeros, ["B", None, HIDDEN]), (counter, [])]
-    final, total, rows, count = looped(build, build.constant(numpy.int64(LAYERS)), states, iterate, 0)
-    _logits(build, build.op("Add", "hidden", final), HIDDEN)
-    for value, name in ((final, "hidden_states"), (total, "total"), (rows, "rows")):
-        build.present(value, name, ["B", "N" if name != "rows" else "R", HIDDEN])
-    build.output(count, "count", [])
+    write_logits(build, build.op("Reshape", total, build.ints(0, 0, HEADS * SIZE)), HEADS * SIZE)
     return build.model()
 
 

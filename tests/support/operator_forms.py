@@ -32,20 +32,7 @@ def external(opset: int = 24) -> OnnxModel:
     return build.model()
 
 
-def packed_attention(first: tuple[int, ...] = (2,)) -> OnnxModel:
-    """com.microsoft Attention: another operator of the same name, with one past for both."""
-    build = builder_with_hidden_states(contrib=True)
-    past = build.input("past", [*first, "B", HEADS, "P", SIZE])
-    weights = build.weight(HIDDEN, 3 * WIDTH), build.weight(3 * WIDTH)
-    out, present = build.op(
-        "Attention", "hidden", *weights, "", past, outputs=2, domain=MS, num_heads=HEADS, unidirectional=1
-    )
-    build.present(present, "present", [*first, "B", HEADS, "T", SIZE])
-    build.output(out, "logits", ["B", "N", WIDTH])
-    return build.model()
-
-
-def _flat(build: GraphBuilder) -> str:
+def flat(build: GraphBuilder) -> str:
     return str(build.op("MatMul", "hidden", build.weight(HIDDEN, WIDTH)))
 
 
@@ -56,7 +43,7 @@ def grouped_query(window: int = -1) -> OnnxModel:
     lengths = build.constant(numpy.full(2, PAST + NEW - 1, numpy.int32)), build.constant(numpy.int32(PAST + NEW))
     out, key, value = build.op(
         "GroupQueryAttention",
-        *(_flat(build) for _ in range(3)),
+        *(flat(build) for _ in range(3)),
         *past,
         *lengths,
         outputs=3,
@@ -77,7 +64,7 @@ def multi_head() -> OnnxModel:
     crossed = [build.input(f"cross_{name}", ["B", HEADS, 6, SIZE]) for name in ("key", "value")]
     out, key, value = build.op(
         "MultiHeadAttention",
-        *(_flat(build) for _ in range(3)),
+        *(flat(build) for _ in range(3)),
         *("", "", ""),
         *past,
         outputs=3,
@@ -91,27 +78,6 @@ def multi_head() -> OnnxModel:
     return build.model()
 
 
-def masked_multi_head() -> OnnxModel:
-    """com.microsoft DecoderMaskedMultiHeadAttention on one buffer for past and present."""
-    build = builder_with_hidden_states(contrib=True)
-    past = build.pasts(["B", HEADS, ROOM, SIZE])
-    length = build.constant(numpy.array([PAST], numpy.int32))
-    out, key, value = build.op(
-        "DecoderMaskedMultiHeadAttention",
-        *(_flat(build) for _ in range(3)),
-        *("", ""),
-        *past,
-        length,
-        outputs=3,
-        domain=MS,
-        num_heads=HEADS,
-        past_present_share_buffer=1,
-    )
-    build.presents(key, value, ["B", HEADS, ROOM, SIZE])
-    build.output(out, "logits", ["B", "N", WIDTH])
-    return build.model()
-
-
 def linear(domain: str = MS, opset: int = 21, window: int = 0) -> OnnxModel:
     """LinearAttention and CausalConvWithState, of com.microsoft and of ONNX itself."""
     build = builder_with_hidden_states(opset=opset, contrib=domain == MS)
@@ -119,7 +85,7 @@ def linear(domain: str = MS, opset: int = 21, window: int = 0) -> OnnxModel:
     kept = {"state_window": window} if window else {}
     conv = build.input("past_conv", [*lead, "B", WIDTH, 3])
     state = build.input("past_state", [*lead, "B", HEADS, SIZE, SIZE])
-    columns = build.op("Transpose", _flat(build), perm=[0, 2, 1])
+    columns = build.op("Transpose", flat(build), perm=[0, 2, 1])
     mixed, next_conv = build.op(
         "CausalConvWithState", columns, build.weight(WIDTH, 1, 4), "", conv, outputs=2, domain=domain, **kept
     )
@@ -127,8 +93,8 @@ def linear(domain: str = MS, opset: int = 21, window: int = 0) -> OnnxModel:
     out, next_state = build.op(
         "LinearAttention",
         rows,
-        _flat(build),
-        _flat(build),
+        flat(build),
+        flat(build),
         state,
         outputs=2,
         domain=domain,

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy
 import pytest
 from support import operator_forms as forms
-from support.graph_builder import BATCH, HEADS, NEW, PAST, ROOM, SIZE, random_step
+from support.graph_builder import BATCH, HEADS, HIDDEN, NEW, PAST, ROOM, SIZE, builder_with_hidden_states, random_step
 
 import graphpass
+from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Axes
 
@@ -20,7 +21,42 @@ GROWING = {
     "multi_head": forms.multi_head,
 }
 
-IN_PLACE = {"external": forms.external, "masked_multi_head": forms.masked_multi_head}
+
+def packed_attention(first: tuple[int, ...] = (2,)) -> OnnxModel:
+    """com.microsoft Attention: another operator of the same name, with one past for both."""
+    build = builder_with_hidden_states(contrib=True)
+    past = build.input("past", [*first, "B", HEADS, "P", SIZE])
+    weights = build.weight(HIDDEN, 3 * forms.WIDTH), build.weight(3 * forms.WIDTH)
+    out, present = build.op(
+        "Attention", "hidden", *weights, "", past, outputs=2, domain=forms.MS, num_heads=HEADS, unidirectional=1
+    )
+    build.present(present, "present", [*first, "B", HEADS, "T", SIZE])
+    build.output(out, "logits", ["B", "N", forms.WIDTH])
+    return build.model()
+
+
+def masked_multi_head() -> OnnxModel:
+    """com.microsoft DecoderMaskedMultiHeadAttention on one buffer for past and present."""
+    build = builder_with_hidden_states(contrib=True)
+    past = build.pasts(["B", HEADS, ROOM, SIZE])
+    length = build.constant(numpy.array([PAST], numpy.int32))
+    out, key, value = build.op(
+        "DecoderMaskedMultiHeadAttention",
+        *(forms.flat(build) for _ in range(3)),
+        *("", ""),
+        *past,
+        length,
+        outputs=3,
+        domain=forms.MS,
+        num_heads=HEADS,
+        past_present_share_buffer=1,
+    )
+    build.presents(key, value, ["B", HEADS, ROOM, SIZE])
+    build.output(out, "logits", ["B", "N", forms.WIDTH])
+    return build.model()
+
+
+IN_PLACE = {"external": forms.external, "masked_multi_head": masked_multi_head}
 
 
 def rows(model):
@@ -70,7 +106,7 @@ def test_evidence_names_the_write_in_place():
 
 
 def test_evidence_names_the_shared_buffer():
-    evidence = graphpass.analyze_caches(forms.masked_multi_head()).cache("past_key").evidence
+    evidence = graphpass.analyze_caches(masked_multi_head()).cache("past_key").evidence
     assert "past and present share one buffer of a fixed capacity" in evidence
 
 
@@ -89,12 +125,12 @@ def test_cross_attention_caches_are_found():
 def test_a_past_of_too_few_axes_is_an_error():
     """ONNX Runtime's quantize_dynamic writes this for ONNX's Attention."""
     with pytest.raises(UnsupportedError, match=r"com\.microsoft\.Attention .* has 4 axes, expected 5") as failure:
-        graphpass.analyze_caches(forms.packed_attention(first=()))
+        graphpass.analyze_caches(packed_attention(first=()))
     assert failure.value.id == "GP310"
 
 
 def test_the_cache_of_packed_attention_is_found():
-    model = forms.packed_attention()
+    model = packed_attention()
     axes = Axes(batch=1, heads=2, sequence=3, head_dim=4)
     assert rows(model) == [("past", "kv", "unknown", 0, axes, "present")]
     assert random_step(model)["present"].shape == (2, BATCH, HEADS, PAST + NEW, SIZE)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy
 import onnx
 import openvino
@@ -10,7 +12,18 @@ from onnx import TensorProto, helper
 from openvino._offline_transformations import apply_make_stateful_transformation
 from support import loop_forms as forms
 from support.cache_graphs import Renaming, renamed, shuffled
-from support.graph_builder import BATCH, NEW, PAST, ROOM, random_step
+from support.graph_builder import (
+    BATCH,
+    HEADS,
+    HIDDEN,
+    NEW,
+    PAST,
+    ROOM,
+    SIZE,
+    GraphBuilder,
+    builder_with_hidden_states,
+    random_step,
+)
 from support.models import export
 
 import graphpass
@@ -32,6 +45,96 @@ def both(axes, layer=0):
     return [(f"past_{role}", "kv", role, layer, axes, f"present_{role}") for role in ("key", "value")]
 
 
+def _branching(build: GraphBuilder, flag: str, then: Any, otherwise: Any, outputs: int) -> list[str]:
+    branches = {}
+    for name, work in (("then_branch", then), ("else_branch", otherwise)):
+        body = build.body(name)
+        body.gives(*work(body))
+        branches[name] = body.graph()
+    results = build.op("If", flag, outputs=outputs, **branches)
+    return [results] if isinstance(results, str) else results
+
+
+def _attending(body: GraphBuilder, pasts: list[str], tokens: list[str]) -> list[str]:
+    key, value, query = tokens
+    whole = [body.op("Concat", past, new, axis=2) for past, new in zip(pasts, (key, value), strict=True)]
+    return [*whole, body.attend(*whole, query=query)]
+
+
+def if_in_loop() -> OnnxModel:
+    """A decoder whose step is done in a Loop of one iteration, in a branch: with the past, or from the beginning."""
+    build = builder_with_hidden_states("input_ids")
+    flag = build.input("flag", [], "bool")
+    pasts = build.pasts(["B", HEADS, "P", SIZE])
+    tokens = [build.heads() for _ in range(3)]
+
+    def iterate(body: GraphBuilder, number: str, carried: list[str]) -> list[str]:
+        return _branching(
+            body,
+            flag,
+            lambda inner: _attending(inner, carried, tokens),
+            lambda inner: [
+                *(inner.op("Identity", new) for new in tokens[:2]),
+                inner.attend(*tokens[:2], query=tokens[2]),
+            ],
+            3,
+        )
+
+    shape = ["B", HEADS, None, SIZE]
+    states = [(past, shape) for past in pasts]
+    *presents, rows = forms.looped(build, build.constant(numpy.int64(1)), states, iterate, 1)
+    build.presents(*presents, ["B", HEADS, "T", SIZE])
+    rows = build.op("Transpose", build.op("Squeeze", rows, build.ints(0)), perm=[0, 2, 1, 3])
+    forms.write_logits(build, build.op("Reshape", rows, build.ints(0, 0, HEADS * SIZE)), HEADS * SIZE)
+    return build.model()
+
+
+def loop_in_if() -> OnnxModel:
+    """A matrix a head that is kept up by a Loop in a branch, and by the step's last token alone in the other."""
+    build = builder_with_hidden_states("input_ids")
+    flag = build.input("flag", [], "bool")
+    state = build.input("past", forms.STATE)
+    tokens = [build.new([0, 0, HEADS, SIZE]) for _ in range(3)]
+
+    def all_tokens(body: GraphBuilder) -> list[str]:
+        return list(forms.over_tokens(body, "Loop", state, forms.STATE, tokens, forms.remember))
+
+    def last_token(body: GraphBuilder) -> list[str]:
+        last = [body.op("Gather", token, body.constant(numpy.int64(-1)), axis=1) for token in tokens]
+        final, out = forms.remember(body, state, last)
+        return [final, body.op("Unsqueeze", out, body.ints(1))]
+
+    final, out = _branching(build, flag, all_tokens, last_token, 2)
+    build.present(final, "present", forms.STATE)
+    forms.write_logits(build, build.op("Reshape", out, build.ints(0, 0, HEADS * SIZE)), HEADS * SIZE)
+    return build.model()
+
+
+def no_caches() -> OnnxModel:
+    """What a Loop over layers carries besides caches: the hidden states, a counter, a sum and rows from nothing."""
+    build = builder_with_hidden_states("input_ids")
+    inputs = build.input("embeddings", ["B", "N", HIDDEN])
+    weights = build.weight(forms.LAYERS, HIDDEN, HIDDEN)
+    zeros = build.op("Mul", inputs, build.constant(numpy.float32(0)))
+    counter = build.constant(numpy.float32(0))
+
+    def iterate(body: GraphBuilder, number: str, carried: list[str]) -> list[str]:
+        hidden, total, rows, count = carried
+        product = body.op("MatMul", body.op("Tanh", hidden), body.op("Gather", weights, number, axis=0))
+        hidden = body.op("Add", hidden, product)
+        counted = body.op("Add", count, body.constant(numpy.float32(1)))
+        return [hidden, body.op("Add", total, hidden), body.op("Concat", rows, product, axis=1), counted]
+
+    states: list[tuple[str, Any]] = [(inputs, ["B", "N", HIDDEN]), (zeros, ["B", "N", HIDDEN])]
+    states += [(zeros, ["B", None, HIDDEN]), (counter, [])]
+    final, total, rows, count = forms.looped(build, build.constant(numpy.int64(forms.LAYERS)), states, iterate, 0)
+    forms.write_logits(build, build.op("Add", "hidden", final), HIDDEN)
+    for value, name in ((final, "hidden_states"), (total, "total"), (rows, "rows")):
+        build.present(value, name, ["B", "N" if name != "rows" else "R", HIDDEN])
+    build.output(count, "count", [])
+    return build.model()
+
+
 #: Form: (model, what each cache is).
 FORMS = {
     "recurrent in Scan": (forms.recurrent, one("recurrent", Axes(batch=0))),
@@ -45,9 +148,9 @@ FORMS = {
     "Loop over layers, in place": (forms.layers_in_place, both(STACKED, layer=None)),
     "Scan in Scan": (forms.states_of_layers, one("recurrent", Axes(batch=1), layer=None)),
     "Loop in Loop": (lambda: forms.states_of_layers("Loop"), one("recurrent", Axes(batch=1), layer=None)),
-    "Loop in If": (forms.loop_in_if, one("recurrent", Axes(batch=0))),
-    "If in Loop": (forms.if_in_loop, both(KV)),
-    "no caches": (forms.no_caches, []),
+    "Loop in If": (loop_in_if, one("recurrent", Axes(batch=0))),
+    "If in Loop": (if_in_loop, both(KV)),
+    "no caches": (no_caches, []),
 }
 
 #: What OpenVINO's frontend converts: it takes what the body of a Scan captures for another state.

@@ -13,7 +13,7 @@ from support import linear_attention
 from support.cache_graphs import Renaming, renamed
 from support.graph_builder import HEADS, SIZE, VOCABULARY, GraphBuilder, builder_with_hidden_states
 from support.linear_attention import CHUNKS, FORMS, HEAD_COUNTS, build, compute_the_same
-from support.loop_forms import STATE, _over_tokens, recurrent
+from support.loop_forms import STATE, over_tokens, recurrent
 from support.models import exporters, hybrids
 from support.reference_tokens import greedy_tokens
 
@@ -56,7 +56,7 @@ def step(work, loop: str = "Scan", state: str | None = None) -> OnnxModel:
     build = builder_with_hidden_states("input_ids")
     past = build.input("past", STATE)
     key, value, query = (build.new([0, 0, HEADS, SIZE]) for _ in range(3))
-    final, out = _over_tokens(build, loop, state or past, STATE, [key, value, query], work)
+    final, out = over_tokens(build, loop, state or past, STATE, [key, value, query], work)
     build.present(final, "present", STATE)
     rows = build.op("Reshape", out, build.ints(0, 0, HEADS * SIZE))
     build.output(build.op("MatMul", rows, build.weight(HEADS * SIZE, VOCABULARY)), "logits", ["B", "N", VOCABULARY])
