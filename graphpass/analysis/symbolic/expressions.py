@@ -140,7 +140,7 @@ def multiply(left: Expr, right: Expr) -> Expr:
     left, right = _as_integer(left), _as_integer(right)
     if (distributed := _distributed(multiply, left, right)) is not None:
         return distributed
-    if ZERO in (left, right):
+    if ZERO in (left, right) and not uses((left, right), "partial"):
         return ZERO
     if ONE in (left, right):
         return right if left is ONE else left
@@ -187,7 +187,7 @@ def subtract(left: Expr, right: Expr) -> Expr:
         left: Minuend of any sort.
         right: Subtrahend of any sort.
     """
-    if left is right:
+    if left is right and not uses([left], "partial"):
         return ZERO
     if left.op == right.op == "number" and left.sort == right.sort == "int":
         return number(left.args[0] - right.args[0])
@@ -336,7 +336,7 @@ def equal(left: Expr, right: Expr) -> Expr:
         left: A number or condition; a condition compared with a number counts as 0 or 1.
         right: The other number or condition.
     """
-    if left is right:
+    if left is right and (left.sort != "real" or not uses([left], "partial")):
         return TRUE
     if left.sort == right.sort == "bool":
         return disjunction(conjunction(left, right), conjunction(negate(left), negate(right)))

@@ -30,7 +30,7 @@ class Expr:
             independent of the order of creation.
         leaves: A Bloom filter of the indices and leaf expressions that it contains. An expression with a bit that is
             not set here is not a subexpression.
-        ops: The operators in this expression, as bits of `_OPS`.
+        ops: The operators in this expression, as bits of `_OPS`; ``partial`` marks those that may be undefined.
     """
 
     __slots__ = ("__weakref__", "args", "leaves", "op", "operands", "ops", "order", "sort")
@@ -47,6 +47,8 @@ class Expr:
         self.order = height << _DIGEST_BITS | int.from_bytes(digest, "big")
         self.leaves = 1 << digest[0] if op == "index" or not self.operands else 0
         self.ops = 1 << _OPS.setdefault(op, len(_OPS))
+        if sort == "real" and _is_partial(op, args):
+            self.ops |= 1 << _OPS.setdefault("partial", len(_OPS))
         for operand in self.operands:
             self.leaves |= operand.leaves
             self.ops |= operand.ops
@@ -65,6 +67,17 @@ _DIGEST_BITS = 64
 
 #: Bit of each operator in `Expr.ops`.
 _OPS: dict[str, int] = {}
+
+
+#: Operators and functions that are undefined for some real numbers.
+_PARTIAL, _PARTIAL_FUNCTIONS = {"opaque", "quotient", "raise"}, {"log", "power", "sqrt", "vanish"}
+
+
+def _is_partial(op: str, args: tuple[Any, ...]) -> bool:
+    """Return whether an operator may be undefined for some numbers, such as a root."""
+    if op == "read":
+        return bool(getattr(args[0], "is_partial", False))
+    return op in _PARTIAL or (op == "apply" and args[0] in _PARTIAL_FUNCTIONS)
 
 
 @dataclass(frozen=True, slots=True)

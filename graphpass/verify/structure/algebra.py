@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy
 
 from graphpass.analysis.symbolic import expressions as ex
-from graphpass.analysis.symbolic.bounds import is_natural
 from graphpass.analysis.symbolic.constants import Table
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
 from graphpass.analysis.symbolic.nodes import from_polynomial
@@ -28,6 +27,7 @@ from graphpass.verify.structure.conditions import (
     oriented,
     parted,
 )
+from graphpass.verify.structure.signs import is_total, least_sign
 
 #: Relative difference up to which constants are equal: exporters compute scales in f32 or f64.
 _ROUNDING = 1e-6
@@ -121,6 +121,8 @@ class Algebra:
         is_real = part.sort == "real" or any(operand.sort == "real" for operand in known.values())
         if part.sort == "real" and part.op in {"product", "quotient", "times", "raise"}:
             return self._product(part, known)
+        if part.op == "apply" and part.args[0] == "vanish":
+            return self.times(ZERO, *(known[operand] for operand in operands))
         if part.op == "apply" and part.args[0] in {"cos", "sin"}:
             self.angles.note(known[part.args[1]])
         if part.op == "apply" and part.args[0] in {"sqrt", "power"} and is_real:
@@ -142,7 +144,7 @@ class Algebra:
         condition, then, otherwise = choice.args
         if then is ZERO:
             condition, then, otherwise = ex.negate(condition), otherwise, then
-        if otherwise is not ZERO or then.op == "number":
+        if otherwise is not ZERO or then.op == "number" or not is_total(then):
             return choice
         parts = condition.args if condition.op == "and" else (condition,)
         of_data = [ex.choose(part, ONE, ZERO) for part in parts if not on_indices(part)]
@@ -223,7 +225,10 @@ class Algebra:
         return self.define(factor) if factor.op == "real_sum" and len(factor.args) > _MOST_TERMS else factor
 
     def times(self, *factors: Expr) -> Expr:
-        """Return the canonical product: one coefficient, and one power of each base."""
+        """Return the canonical product: one coefficient, and one power of each base.
+
+        A product with 0 is 0 only where its other factors are defined, which the function ``vanish`` of them expresses.
+        """
         coefficient, powers = 1.0, dict[Expr, list[float]]()
         pending = list(factors)
         while pending:
@@ -233,6 +238,9 @@ class Algebra:
                 coefficient *= float(value)
             elif factor.op == "times":
                 pending += factor.args
+            elif factor.op == "apply" and factor.args[0] == "vanish":
+                coefficient = 0.0
+                pending += factor.args[1:]
             elif factor.op == "real_sum" and (lead := self.leading(factor)) != 1:
                 coefficient *= lead
                 pending.append(self.scaled(factor, 1 / lead))
@@ -244,14 +252,15 @@ class Algebra:
                 powers[factor] = [exponent for exponent in powers.get(factor, []) if exponent != 1] + [1.0]
             else:
                 powers.setdefault(factor, []).append(1.0)
-        if coefficient == 0:
-            return ZERO
         kept = [
             base if exponent == 1 else ex.make("raise", (base, exponent), "real")
             for base, exponents in powers.items()
             for exponent in _joined(base, exponents)
             if exponent
         ]
+        if coefficient == 0:
+            partial = [factor for factor in kept if not is_total(factor)]
+            return ex.apply("vanish", sorted(partial, key=lambda factor: factor.order)) if partial else ZERO
         if len(kept) > 1:
             kept = [self._short(factor) for factor in kept]
         constant = self._snapped(number(coefficient))
@@ -310,12 +319,14 @@ class Algebra:
             else:
                 factors[term] = factors.get(term, 0.0) + 1.0
                 largest[term] = max(largest.get(term, 0.0), 1.0)
-        # Terms that cancel up to rounding are dropped.
+        # Terms that cancel up to rounding are dropped, except for their poles.
         kept = [
             term if factor == 1 else self.times(number(factor), term)
             for term, factor in factors.items()
             if abs(factor) > _ROUNDING * largest[term]
         ]
+        gone = (term for term, factor in factors.items() if abs(factor) <= _ROUNDING * largest[term])
+        kept = [*dict.fromkeys((*kept, *(self.times(ZERO, term) for term in gone)))]
         return ex.add(*integers, *kept) if integers or kept else ZERO
 
     def cases(self, expr: Expr, apart: Callable[[Expr], bool] = lambda _: True) -> Expr:
@@ -369,44 +380,9 @@ class Algebra:
         return self.normal(ex.substitute(result, {inner: ex.subtract(index, ex.subtract(shifted, inner))}))
 
 
-def is_positive(expr: Expr) -> bool:
-    """Return whether a number is proven to be greater than 0 wherever it is defined."""
-    return _least_sign(expr) == 1
-
-
-#: Maximum number of nested expressions whose signs are derived: a norm or a softmax, but not the layers before it.
-_DEEPEST = 12
-
-
-def _least_sign(expr: Expr, depth: int = _DEEPEST) -> int | None:
-    """Return 1 for positive and 0 for nonnegative numbers; ``None`` if it may be negative."""
-    if expr.op == "number":
-        return None if not expr.args[0] >= 0 else int(expr.args[0] > 0)
-    if expr.op in {"length", "index"} or expr.sort == "int":
-        # Axes are not empty.
-        return 1 if expr.op == "length" or is_natural(ex.subtract(expr, ONE)) else 0 if is_natural(expr) else None
-    if expr.op == "apply":
-        return {"exp": 1, "sqrt": 0}.get(str(expr.args[0]))
-    if expr.op == "raise":
-        base, is_root = (_least_sign(expr.args[0], depth - 1) if depth else None), not expr.args[1].is_integer()
-        return base if base else 0 if base == 0 or is_root or expr.args[1] % 2 == 0 else None
-    if expr.op == "read":
-        is_sum = getattr(expr.args[0], "kind", None) in {"sum", "terms"}
-        return _least_sign(expr.args[0].bodies[0], depth - 1) if is_sum and depth else None
-    if expr.op not in {"choose", "real_sum", "times"} or not depth:
-        return None
-    known: list[int] = []
-    for part in expr.args[expr.op == "choose" :]:
-        sign = _least_sign(part, depth - 1)
-        if sign is None:
-            return None
-        known.append(sign)
-    return max(known) if expr.op == "real_sum" else min(known)
-
-
 def _is_one_power(base: Expr, inner: float, outer: float) -> bool:
     """Return whether ``(base ** inner) ** outer`` is defined at the same numbers as ``base ** (inner * outer)``."""
-    product, sign = inner * outer, _least_sign(base)
+    product, sign = inner * outer, least_sign(base)
     if inner % 2 == 0 and not outer.is_integer():
         return False
     has_pole, has_root = inner < 0 <= product, product.is_integer() and not (inner.is_integer() and outer.is_integer())
@@ -419,7 +395,7 @@ def _joined(base: Expr, exponents: Sequence[float]) -> tuple[float, ...]:
     ``x / x`` and the square of a root remain two powers, because their sum is defined at further numbers.
     """
     whole = sum(exponents, 0.0)
-    if len(exponents) == 1 or (sign := _least_sign(base)) == 1:
+    if len(exponents) == 1 or (sign := least_sign(base)) == 1:
         return (whole,)
     poles = sum(exponent for exponent in exponents if exponent < 0)
     if poles and whole >= 0:

@@ -13,9 +13,10 @@ from graphpass.analysis.symbolic.elements import UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, TRUE, ZERO, Expr, number
 from graphpass.analysis.symbolic.nodes import walk_outside
 from graphpass.analysis.symbolic.places import digits
-from graphpass.verify.structure.algebra import Algebra, is_positive
+from graphpass.verify.structure.algebra import Algebra
 from graphpass.verify.structure.conditions import count_of, limited, on_indices, oriented, place_of
 from graphpass.verify.structure.masks import KnownMasks
+from graphpass.verify.structure.signs import is_positive, is_total
 from graphpass.verify.structure.undefined_rows import UndefinedRows
 
 #: Kinds whose result is linear in the first body.
@@ -37,11 +38,13 @@ class Definition:
             uninterpreted.
         parameters: Parameters of the function besides the bodies, such as attributes.
         bodies: Expressions of the free indices ``v0``, ``v1``, ... and of the bound indices ``r0``, ``r1``, ...
+        is_partial: Whether the result may be undefined for some inputs.
     """
 
     kind: str
     parameters: tuple[Any, ...]
     bodies: tuple[Expr, ...]
+    is_partial: bool = field(default=False, compare=False, repr=False)
 
     @property
     def values(self) -> Expr | None:
@@ -98,17 +101,21 @@ def _ranked(body: Expr, bound: Expr) -> Expr:
 
     Positive factors, ``exp``, and terms that do not depend on ``bound`` are removed.
     """
+
+    def is_offset(term: Expr) -> bool:
+        return not ex.contains([term], bound) and is_total(term)
+
     while True:
         factors = body.args if body.op == "times" else (body,)
         own = [factor for factor in factors if ex.contains([factor], bound)]
         others = [factor for factor in factors if factor not in own]
-        if len(own) != 1 or not all(map(is_positive, others)):
+        if len(own) != 1 or not all(is_positive(factor) and is_total(factor) for factor in others):
             return body
         (body,) = own
         if body.op == "apply" and body.args[0] == "exp":
             body = body.args[1]
-        elif body.op == "real_sum" and any(not ex.contains([term], bound) for term in body.args):
-            body = ex.add(*(term for term in body.args if ex.contains([term], bound)))
+        elif body.op == "real_sum" and any(map(is_offset, body.args)):
+            body = ex.add(*(term for term in body.args if not is_offset(term)))
         elif not others:
             return body
 
@@ -434,11 +441,11 @@ class Definitions:
         """
         terms = score.args if (score := self.algebra.normal(score)).op == "real_sum" else (score,)
         # Softmax does not depend on a term that is equal for all keys.
-        score = ex.add(ZERO, *(term for term in terms if ex.contains([term], along)))
+        score = ex.add(ZERO, *(term for term in terms if ex.contains([term], along) or not is_total(term)))
         score = self.algebra.cases(score)
         if along.op != "index" or not ex.contains([score, visible], along):
-            if visible is not TRUE:
-                raise UnknownError("softmax of equal scores with a mask that may hide all keys")
+            if visible is not TRUE or not is_total(score):
+                raise UnknownError("softmax of equal scores that may be undefined, or with a mask that may hide all")
             return self.algebra.power(along.args[1] if along.op == "index" else ONE, -1.0)
         if visible is TRUE and along.args[1].as_number is not None:
             # Written as exp(score) / sum, ratios of results reduce to ratios of exponentials.
@@ -491,7 +498,8 @@ class Definitions:
         outside = 1.0
         if kind in _LINEAR and (outside := self.algebra.leading(renamed[0])) != 1:
             renamed = (self.algebra.scaled(renamed[0], 1 / outside), *renamed[1:])
-        result = ex.read(Definition(kind, parameters, renamed), indices, "real")
+        is_partial = not all(map(is_total, renamed))
+        result = ex.read(Definition(kind, parameters, renamed, is_partial), indices, "real")
         return result if outside == 1 else self.algebra.times(number(outside), result)
 
     def _split(

@@ -259,7 +259,7 @@ def _softmax(element: Element) -> Steps:
     along = element.index[axis]
     body = yield element.node.source(), element.index
     if along is ZERO:
-        return ONE
+        return ex.add(ONE, ex.multiply(ZERO, body))
     definitions, tensors = definitions_of(element), element.elements
     assert isinstance(tensors, DefinedTensors)
     body = definitions.algebra.normal(body)

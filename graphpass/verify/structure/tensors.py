@@ -28,11 +28,13 @@ from graphpass.analysis.symbolic.places import index_along
 from graphpass.analysis.symbolic.sizes import Sizes, infer_sizes
 from graphpass.analysis.symbolic.solver import never
 from graphpass.analysis.symbolic.step import PAST
+from graphpass.analysis.symbolic.table import TABLE
 from graphpass.dialects.signature import meaning
 from graphpass.ir.graph import Node, Value
 from graphpass.ir.operators import LOOP_ENTRIES, LOOP_EXITS, SOURCES
 from graphpass.ir.values import INTEGERS, REALS
 from graphpass.verify.structure.definitions import Definition, Definitions
+from graphpass.verify.structure.signs import is_total
 from graphpass.verify.structure.sorted_experts import SortedExperts
 from graphpass.verify.structure.undefined_rows import guarded_softmax
 
@@ -484,10 +486,28 @@ def as_function(element: Element, reason: str) -> Steps:
         result = own_type if own_type in INTEGERS else _family(own.value)
         parameters = (kind, own.value.port, result, tuple(operands))
         bodies = [tensors.definitions.algebra.cases(body) for body in bodies]
-        return ex.read(Definition(node.op, parameters, tuple(bodies)), own.index, _sort(own.value))
+        is_partial = node.op not in _TOTAL or not all(map(is_total, bodies))
+        return ex.read(Definition(node.op, parameters, tuple(bodies), is_partial), own.index, _sort(own.value))
 
     return (yield from tensors.closed(element, define))
 
+
+#: Operators that are defined for all numbers; others without a symbolic definition may be undefined for some.
+_TOTAL = frozenset(
+    {
+        "Elu",
+        "FakeQuantize",
+        "Hardmax",
+        "HSwish",
+        "LeakyRelu",
+        "MaxPool",
+        "Mish",
+        "PRelu",
+        "ReduceL1",
+        "ReduceL2",
+        "Round",
+    }
+) | {op for op in TABLE.elements if op.startswith(("Gather", "Reduce", "Scatter"))}
 
 #: Operators whose results may differ for equal operands.
 _CHANGING = SOURCES | {"Assign", "Bernoulli", "Dropout", "Multinomial", "OpaqueConstant"}
