@@ -11,8 +11,8 @@ from hypothesis import given, settings, strategies as st
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.constants import Table
 from graphpass.analysis.symbolic.evaluate import value_at
-from graphpass.analysis.symbolic.expressions import ONE, ZERO, number
-from graphpass.verify.structure.algebra import LARGEST, Algebra, TooLargeError, is_positive, reads_table
+from graphpass.analysis.symbolic.expressions import ONE, number
+from graphpass.verify.structure.algebra import LARGEST, Algebra, TooLargeError, reads_table
 from graphpass.verify.structure.angles import AngleTables
 
 X, Y = ex.read("x", (), "real"), ex.read("y", (), "real")
@@ -149,23 +149,3 @@ def test_the_number_of_rewritten_expressions_is_limited():
     assert algebra(30).normal(long) is long
     with pytest.raises(TooLargeError):
         algebra(10).normal(long)
-
-
-@pytest.mark.parametrize(
-    ("expr", "expected"),
-    [
-        (EXP, True),
-        (ex.add(EXP, ONE), True),
-        (ex.length("past"), True),
-        (X, False),
-        (ROW, False),
-        (ex.add(ROW, ONE), True),
-        (ROOT_OF_Y, False),
-        (ex.subtract(EXP, ONE), False),
-        (ZERO, False),
-    ],
-    ids=str,
-)
-def test_positive_numbers(expr, expected):
-    forms = algebra()
-    assert is_positive(forms.normal(expr)) is expected
