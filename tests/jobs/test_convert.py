@@ -99,6 +99,7 @@ def test_a_part_of_an_encoder_and_its_decoder_is_noted(tmp_path):
     assert error.value.id == "GP226"
 
 
+@pytest.mark.slow
 def test_an_encoder_and_its_decoder_are_two_parts(tmp_path):
     job = Job(export("t5", "onnx"), tmp_path / "out", False, (), "auto")
     outcome = convert(job, CPU, Watch())

@@ -49,16 +49,19 @@ def test_the_first_difference_ends_the_comparison(llama):
     assert str(found.divergence).startswith("sequence 0, the prefill, output logits[0, 0, 0]: reference ")
 
 
-def test_references_in_16_bits_run_in_f32(llama):
-    half = run(llama, "change-precision{to=f16}")
+@pytest.fixture(scope="module")
+def half(llama):
+    return run(llama, "change-precision{to=f16}")
+
+
+def test_references_in_16_bits_run_in_f32(llama, half):
     assert compare(half, llama, steps=0).skipped == (WIDENED,)
     # Two models in f16 round alike.
     assert compare(half, half, steps=0).skipped == ()
     assert compare(llama, half, steps=0).skipped == ()
 
 
-def test_tolerances_decide(llama):
-    half = run(llama, "change-precision{to=f16}")
+def test_tolerances_decide(llama, half):
     assert compare(llama, half, steps=0).passed
     assert not compare(llama, half, steps=0, atol=1e-6, rtol=0).passed
 

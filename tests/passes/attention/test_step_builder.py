@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+from operator import attrgetter
+
 import numpy
 import pytest
 
@@ -25,6 +28,9 @@ FEEDS = {
     "past_len": numpy.array([PAST]),
 }
 
+#: Writers of a length as a scalar and as a vector.
+FORMS = (lambda name, step: step.scalar(name), lambda name, step: step.of(name))
+
 
 def maskless():
     """Return a model without an input for the mask."""
@@ -37,24 +43,33 @@ def maskless():
     return model
 
 
-def written(model, make, element_type="i64", rank=1, **settings):
-    """Return what ``make`` writes with a builder, computed in a step."""
+def computed(model, makers, **settings):
+    """Return what ``makers`` write with one builder, computed in a step; each has an element type and a rank."""
     model = model.clone()
     rewriter = model.rewriter()
-    rewriter.output("made", make(StepBuilder(model, rewriter, **settings)), element_type, [None] * rank)
+    step = StepBuilder(model, rewriter, **settings)
+    for name, (make, element_type, rank) in makers.items():
+        rewriter.output(f"made {name}", make(step), element_type, [None] * rank)
     rewriter.finish()
     names = {port.name for port in model.inputs}
-    return open_request(model, Device()).infer({name: array for name, array in FEEDS.items() if name in names})["made"]
+    results = open_request(model, Device()).infer({name: array for name, array in FEEDS.items() if name in names})
+    return {name: results[f"made {name}"] for name in makers}
+
+
+def written(model, make, **settings):
+    """Return one vector that ``make`` writes."""
+    return computed(model, {"one": (make, "i64", 1)}, **settings)["one"]
 
 
 @pytest.mark.parametrize("form", ["onnx", "openvino", "maskless"])
-@pytest.mark.parametrize(
-    ("length", "expected"), [("batch", BATCH), ("length", LENGTH), ("past", PAST), ("total", TOTAL)]
-)
-def test_lengths_are_vectors_and_scalars(form, length, expected):
+def test_lengths_are_vectors_and_scalars(form):
     model = maskless() if form == "maskless" else tiny_model("llama", form, layers=1)
-    assert written(model, lambda step: step.of(length)).tolist() == [expected]
-    assert written(model, lambda step: step.scalar(length), rank=0).tolist() == expected
+    lengths = {"batch": BATCH, "length": LENGTH, "past": PAST, "total": TOTAL}
+    makers = {f"{name} {rank}": (partial(of, name), "i64", rank) for name in lengths for rank, of in enumerate(FORMS)}
+    found = computed(model, makers)
+    assert {name: array.tolist() for name, array in found.items()} == {
+        f"{name} {rank}": [size] if rank else size for name, size in lengths.items() for rank in (0, 1)
+    }
 
 
 def test_the_past_may_be_an_input():
@@ -67,12 +82,17 @@ def test_the_past_may_be_an_input():
 def test_slots_and_masks(dialect):
     model = tiny_model("llama", dialect, layers=1)
     keys, queries = numpy.arange(TOTAL)[None, None, None], numpy.arange(PAST, TOTAL)[None, None, :, None]
-    numpy.testing.assert_array_equal(written(model, lambda step: step.keys, rank=4), keys)
-    numpy.testing.assert_array_equal(written(model, lambda step: step.queries, rank=4), queries)
-    numpy.testing.assert_array_equal(written(model, lambda step: step.causal, "boolean", 4), keys <= queries)
-    visible = (keys <= queries) & (MASK[:, None, None] != 0)
-    numpy.testing.assert_array_equal(written(model, lambda step: step.visible, "boolean", 4), visible)
-    numpy.testing.assert_array_equal(written(model, lambda step: step.new_columns, rank=2), MASK[:, -LENGTH:])
+    expected = {
+        "keys": keys,
+        "queries": queries,
+        "causal": keys <= queries,
+        "visible": (keys <= queries) & (MASK[:, None, None] != 0),
+        "new_columns": MASK[:, -LENGTH:],
+    }
+    kinds = {True: "boolean", False: "i64"}
+    makers = {name: (attrgetter(name), kinds[array.dtype == bool], array.ndim) for name, array in expected.items()}
+    for name, array in computed(model, makers).items():
+        numpy.testing.assert_array_equal(array, expected[name], err_msg=name)
 
 
 def test_each_length_is_written_once():
