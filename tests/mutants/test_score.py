@@ -11,6 +11,7 @@ UNSEEN = {
     "logits of 128 new tokens",
     "first position hidden in rows with more than 8 pads",
     "logits are squares of roots",
+    "a root times 0 added to logits",
     "positions in 16 bits",
     "positions in 8 bits",
 }

@@ -174,6 +174,20 @@ def _(model: Model) -> Found:
             yield "logits", _changed((node, 0), change)
 
 
+@fault("a root times 0 added to logits")
+def _(model: Model) -> Found:
+    """Logits below -64 are not numbers."""
+    for node in model.graph.of_op("Result"):
+        kind = node.source().element_type
+
+        def change(write: Writer, one: Value, kind: str = kind) -> Any:
+            root = write.op("Sqrt", write.op("Add", one, write.number(64.0, kind)))
+            return write.op("Add", one, write.op("Multiply", root, write.number(0.0, kind)))
+
+        if node.name == "logits" and kind in REALS:
+            yield "logits", _changed((node, 0), change)
+
+
 # --- one place of one cache
 
 
