@@ -40,9 +40,10 @@ def _cut(sizes: OperandSizes, change: AxisChange, shape: Vector) -> Expr | None:
     if isinstance(whole.as_number, int):
         for cut in cuts(change.node, sizes.numbers):
             if cut.axis % len(shape) == origin and cut.start is not None and cut.stop is not None and cut.step:
-                # With a negative step, a stop before index 0 includes index 0.
+                # With a negative step, a start before index 0 is 0, and a stop before it includes it.
                 is_open = cut.step < 0 and cut.stop < -whole.as_number
-                kept = slice(cut.start, None if is_open else cut.stop, cut.step)
+                start = max(cut.start, -whole.as_number) if cut.step < 0 else cut.start
+                kept = slice(start, None if is_open else cut.stop, cut.step)
                 return number(len(range(*kept.indices(whole.as_number))))
     bounds = [sizes.content(source) for source in inputs[1:3]]
     port = change.node.attributes.get("steps_port", len(inputs))

@@ -123,7 +123,7 @@ def _first(start: Expr, size: Expr, step: Expr) -> Expr:
         return ex.subtract(size, ONE)
     if not isinstance(count, int):
         raise UnknownError("its step is below 1 on an axis of unknown size")
-    return number(min(bound if bound >= 0 else bound + count, count - 1))
+    return number(min(bound if bound >= 0 else max(bound + count, 0), count - 1))
 
 
 def _slice(element: Element) -> Steps:
