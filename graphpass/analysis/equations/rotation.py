@@ -301,7 +301,9 @@ def _coefficients(root: Expr, first: Expr, second: Expr, rounding: str) -> tuple
         else:
             by = part.args[1] if operands[0] is part.args[0] else part.args[0]
             scale = ex.divide if part.op == "quotient" else ex.multiply
-            known[part] = scale(pairs[0][0], by), scale(pairs[0][1], by)
+            # A product with 0 is 0 also where the factor may be undefined: the other coefficient has the same factor.
+            scaled = [ZERO if coefficient is ZERO else scale(coefficient, by) for coefficient in pairs[0]]
+            known[part] = scaled[0], scaled[1]
     return known.get(root)
 
 

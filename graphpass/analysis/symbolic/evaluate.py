@@ -109,7 +109,9 @@ def _computed(
         return sum(factor * _product(known[atom] for atom in monomial) for monomial, factor in part.args)
     if part.op == "apply":
         function, *operands = values
-        return FUNCTIONS[function](*operands)
+        # NumPy's functions do not accept integers beyond int64.
+        large = [isinstance(operand, int) and abs(operand) >= 2**63 for operand in operands]
+        return FUNCTIONS[function](*(float(x) if is_large else x for x, is_large in zip(operands, large, strict=True)))
     return operators[part.op](*values)
 
 

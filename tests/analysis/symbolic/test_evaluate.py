@@ -7,7 +7,7 @@ import pytest
 
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.constants import Table
-from graphpass.analysis.symbolic.evaluate import arrays_at
+from graphpass.analysis.symbolic.evaluate import arrays_at, value_at
 
 
 @pytest.mark.parametrize("number", range(8))
@@ -24,3 +24,9 @@ def test_integral_reals_beyond_int64_are_evaluated_on_arrays():
     largest = ex.number(float(numpy.finfo("f4").max))
     clipped = ex.apply("log", (ex.minimum(ex.maximum(place, ex.number(1)), largest),))
     assert arrays_at(clipped, {place: numpy.arange(4)}).tolist() == pytest.approx([0, 0, math.log(2), math.log(3)])
+
+
+def test_functions_of_integers_beyond_int64_are_evaluated():
+    place = ex.index("i", ex.number(4))
+    sine = ex.apply("sin", (ex.multiply(place, ex.number(2**70)),))
+    assert value_at(sine, {place: 3}, lambda *_: 0) == pytest.approx(math.sin(3 * 2.0**70))
