@@ -1,4 +1,4 @@
-"""Observers of jobs do nothing unless hooks are overridden."""
+"""Observers of jobs have no effect unless hooks are overridden."""
 
 from pathlib import Path
 

@@ -111,7 +111,7 @@ def loop_in_if() -> OnnxModel:
 
 
 def no_caches() -> OnnxModel:
-    """What a Loop over layers carries besides caches: the hidden states, a counter, a sum and rows from nothing."""
+    """A Loop over layers that carries no caches, but hidden states, a counter, a sum, and rows that begin empty."""
     build = builder_with_hidden_states("input_ids")
     inputs = build.input("embeddings", ["B", "N", HIDDEN])
     weights = build.weight(forms.LAYERS, HIDDEN, HIDDEN)

@@ -23,7 +23,7 @@ def test_weights_are_written_once_into_a_file(tmp_path):
     out = tmp_path / "out"
     graphpass.save(after, out / "m.onnx")
     assert (tmp_path / "m.data").read_bytes() == before
-    # The router's weights are few, so that the old file is left behind.
+    # The router's weights are few, so that the old file is not used.
     (file,) = (one for one in out.iterdir() if one.suffix == ".data")
     assert file.name.startswith("experts-")
     proto = onnx.load(out / "m.onnx", load_external_data=False)

@@ -21,7 +21,7 @@ def sights(model, consumer):
 
 
 def reinitialised(model, variable, sizes):
-    """``model`` with another initial value of one variable: zeros of these sizes behind the batch."""
+    """``model`` with another initial value of one variable: zeros of these sizes after the batch."""
     copy = model.clone()
     native = copy.ov_model
     read = next(
