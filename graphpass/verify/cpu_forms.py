@@ -35,7 +35,7 @@ def in_cpu_form(model: Model) -> Model:
         model: Any model; it is not modified, and returned if no pass is required.
 
     Raises:
-        PassFailedError: An operator cannot be replaced.
+        UnsupportedError: GP340 or GP341, an operator cannot be replaced.
     """
     passes = passes_for_cpu(model)
     return PassManager(passes).run(model).model if passes else model
