@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from graphpass.storage.documents import read_json
 _KEYS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length", "max_target_positions")
 
 #: Key of the number of positions in section ``model`` of genai_config.json.
-_KEYS_OF_GENAI = ("context_length",)
+_KEY_OF_GENAI = "context_length"
 
 
 def configuration(model_file: Path | None, name: str = "config.json") -> dict[str, Any]:
@@ -45,7 +46,13 @@ def context_length(model_file: Path | None) -> int | None:
     Raises:
         ReadError: GP116, a configuration is not a JSON object.
     """
-    of_genai = configuration(model_file, "genai_config.json").get("model")
-    stated = [(configuration(model_file), _KEYS), (of_genai if isinstance(of_genai, dict) else {}, _KEYS_OF_GENAI)]
-    numbers = (config.get(key) for config, keys in stated for key in keys)
+    numbers = _stated_numbers(model_file)
     return next((number for number in numbers if isinstance(number, int) and number > 0), None)
+
+
+def _stated_numbers(model_file: Path | None) -> Iterator[object]:
+    config = configuration(model_file)
+    yield from (config.get(key) for key in _KEYS)
+    model = configuration(model_file, "genai_config.json").get("model")
+    if isinstance(model, dict):
+        yield model.get(_KEY_OF_GENAI)

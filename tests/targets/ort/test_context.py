@@ -35,6 +35,11 @@ def test_genai_config_is_read_without_a_number_in_config(tmp_path, content, leng
     assert context_length(model) == length
 
 
+def test_genai_config_is_not_read_if_config_has_the_number(tmp_path):
+    (tmp_path / "genai_config.json").write_text("{")
+    assert context_length(beside(tmp_path, {"n_ctx": 32})) == 32
+
+
 def test_a_missing_configuration_is_empty(tmp_path):
     assert configuration(None) == configuration(tmp_path / "model.onnx") == {}
     assert context_length(None) is None
