@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy
 
 from graphpass.analysis.symbolic.constants import Table
+from graphpass.analysis.symbolic.expressions import RELATIONS
 from graphpass.analysis.symbolic.nodes import Expr, walk
 from graphpass.analysis.symbolic.rounding import rounded_to
 
@@ -44,7 +45,9 @@ def value_at(root: Expr, values: Mapping[Expr, int], read: Read) -> int | float 
         body, bound, _ = part.args
         return sum(int(value_at(body, {**values, bound: place}, read)) for place in range(upper + 1))
 
-    return _evaluated(root, values, _OPERATORS | {"running_sum": counted}, element)  # type: ignore[no-any-return]
+    # Functions may be undefined, such as logarithms of negative numbers.
+    with numpy.errstate(all="ignore"):
+        return _evaluated(root, values, _OPERATORS | {"running_sum": counted}, element)  # type: ignore[no-any-return]
 
 
 def arrays_at(root: Expr, values: Mapping[Expr, Array]) -> numpy.ma.MaskedArray[Any, Any]:
@@ -176,6 +179,7 @@ _OPERATORS: dict[str, Callable[..., Any]] = {
     "floor_quotient": lambda left, right: left // right,
     "modulo": lambda left, right: left % right,
     "at_most": lambda left, right: bool(left <= right),
+    "compared": lambda relation, left, right: bool(RELATIONS[relation](left, right)),
     "not_positive": lambda value: bool(value <= 0),
     "equal": lambda left, right: bool(left == right),
     "zero": lambda value: bool(value == 0),
@@ -189,6 +193,7 @@ _ON_ARRAYS: dict[str, Callable[..., Any]] = _OPERATORS | {
     # Integral reals are constants of type int; beyond int64, NumPy would make arrays of objects of them.
     "number": lambda value: value if abs(value) < 2**63 else float(value),
     "at_most": lambda left, right: left <= right,
+    "compared": lambda relation, left, right: RELATIONS[relation](left, right),
     "not_positive": lambda value: value <= 0,
     "equal": lambda left, right: left == right,
     "zero": lambda value: value == 0,

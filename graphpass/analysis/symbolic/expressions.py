@@ -9,8 +9,10 @@ and bf16 are rounded (`round_to`).
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterable, Mapping
-from typing import Literal
+from functools import partial
+from typing import Any, Literal
 
 from graphpass.analysis.symbolic.bounds import is_natural
 from graphpass.analysis.symbolic.nodes import (
@@ -39,12 +41,14 @@ from graphpass.analysis.symbolic.rounding import rounded_to
 __all__ = [
     "FALSE",
     "ONE",
+    "RELATIONS",
     "TRUE",
     "ZERO",
     "Expr",
     "Sort",
     "add",
     "apply",
+    "as_defined",
     "at_most",
     "choose",
     "conjunction",
@@ -124,7 +128,8 @@ def add(*operands: Expr) -> Expr:
     if all(term.sort == "int" for term in terms):
         return from_polynomial(total(*map(polynomial, terms)))
     flat = [part for term in terms for part in (term.args if term.op == "real_sum" else (term,))]
-    constant = math.fsum(part.args[0] for part in flat if part.op == "number")
+    constants = [part.args[0] for part in flat if part.op == "number"]
+    constant = math.fsum(constants) if all(map(math.isfinite, constants)) else sum(constants)
     rest = sorted((part for part in flat if part.op != "number"), key=lambda part: part.order)
     kept = [*rest, number(constant)] if constant or not rest else rest
     return kept[0] if len(kept) == 1 else make("real_sum", tuple(kept), "real")
@@ -254,7 +259,7 @@ def maximum(left: Expr, right: Expr) -> Expr:
         left: A number of any sort; booleans count as 0 and 1.
         right: The other number, of any sort.
     """
-    return _extreme(left, right, at_most(right, left), at_most(left, right))
+    return _extreme(left, right, _at_most(right, left), _at_most(left, right))
 
 
 def minimum(left: Expr, right: Expr) -> Expr:
@@ -264,7 +269,7 @@ def minimum(left: Expr, right: Expr) -> Expr:
         left: A number of any sort; booleans count as 0 and 1.
         right: The other number, of any sort.
     """
-    return _extreme(left, right, at_most(left, right), at_most(right, left))
+    return _extreme(left, right, _at_most(left, right), _at_most(right, left))
 
 
 def _extreme(left: Expr, right: Expr, takes_left: Expr, takes_right: Expr) -> Expr:
@@ -275,6 +280,10 @@ def _extreme(left: Expr, right: Expr, takes_left: Expr, takes_right: Expr) -> Ex
 # Comparisons and conditions
 
 
+#: Comparisons of numbers.
+RELATIONS: dict[str, Callable[[Any, Any], Any]] = {"at_most": operator.le, "equal": operator.eq, "less": operator.lt}
+
+
 def at_most(left: Expr, right: Expr) -> Expr:
     """Return the condition ``left <= right``.
 
@@ -282,15 +291,74 @@ def at_most(left: Expr, right: Expr) -> Expr:
         left: A number of any sort; booleans count as 0 and 1.
         right: The upper bound, of any sort.
     """
+    return _compared("at_most", left, right)
+
+
+def less(left: Expr, right: Expr) -> Expr:
+    """Return the condition ``left < right``.
+
+    Args:
+        left: A number of any sort; booleans count as 0 and 1.
+        right: The exclusive upper bound, of any sort.
+    """
+    return _compared("less", left, right)
+
+
+def equal(left: Expr, right: Expr) -> Expr:
+    """Return the condition that two numbers, or two conditions, are equal.
+
+    Args:
+        left: A number or condition; a condition compared with a number counts as 0 or 1.
+        right: The other number or condition.
+    """
+    if left.sort == right.sort == "bool":
+        return disjunction(conjunction(left, right), conjunction(negate(left), negate(right)))
+    return _compared("equal", left, right)
+
+
+def _compared(relation: str, left: Expr, right: Expr) -> Expr:
+    """Return a comparison of numbers.
+
+    A comparison with a number that may be undefined is a separate condition: ``log(x) < 0`` and ``log(x) >= 0`` are
+    both false where ``x`` is negative.
+    """
+    left, right = _as_integer(left), _as_integer(right)
+    if (distributed := _distributed(partial(_compared, relation), left, right)) is not None:
+        return distributed
+    if left.op == right.op == "number":
+        return number(RELATIONS[relation](left.args[0], right.args[0]))
+    if any(operand.sort == "real" and uses([operand], "partial") for operand in (left, right)):
+        operands = sorted((left, right), key=lambda operand: operand.order) if relation == "equal" else (left, right)
+        return make("compared", (relation, *operands), "bool")
+    return _of_defined(relation, left, right)
+
+
+def as_defined(comparison: Expr) -> Expr:
+    """Return a comparison whose numbers are proven to be defined for every input.
+
+    Args:
+        comparison: An expression ``compared``.
+    """
+    return _of_defined(*comparison.args)
+
+
+def _of_defined(relation: str, left: Expr, right: Expr) -> Expr:
+    if relation == "less":
+        return negate(_at_most(right, left))
+    return (_at_most if relation == "at_most" else _equal)(left, right)
+
+
+def _at_most(left: Expr, right: Expr) -> Expr:
+    """Return ``left <= right`` of defined numbers, or as the condition of an extreme."""
+    left, right = _as_integer(left), _as_integer(right)
+    if (distributed := _distributed(_at_most, left, right)) is not None:
+        return distributed
     if left.op == right.op == "number":
         return number(left.args[0] <= right.args[0])
-    left, right = _as_integer(left), _as_integer(right)
-    if (distributed := _distributed(at_most, left, right)) is not None:
-        return distributed
     if left.sort == right.sort == "int":
         return _not_positive(subtract(left, right))
     bound = right.as_number if left.sort == "int" else left.as_number if right.sort == "int" else None
-    if bound is not None:
+    if bound is not None and not math.isnan(bound):
         # An integer compared with a real constant.
         if math.isinf(bound):
             return number((bound > 0) == (left.sort == "int"))
@@ -298,6 +366,17 @@ def at_most(left: Expr, right: Expr) -> Expr:
             at_most(left, number(math.floor(bound))) if left.sort == "int" else at_most(number(math.ceil(bound)), right)
         )
     return make("at_most", (left, right), "bool")
+
+
+def _equal(left: Expr, right: Expr) -> Expr:
+    """Return ``left == right`` for numbers that are defined."""
+    if left is right:
+        return TRUE
+    if left.op == right.op == "number":
+        return number(left.args[0] == right.args[0])
+    if left.sort == right.sort == "int":
+        return _zero(subtract(left, right))
+    return make("equal", tuple(sorted((left, right), key=lambda operand: operand.order)), "bool")
 
 
 def _not_positive(expr: Expr) -> Expr:
@@ -317,37 +396,6 @@ def _not_positive(expr: Expr) -> Expr:
         }
         return _not_positive(from_polynomial(terms))
     return make("not_positive", (expr,), "bool")
-
-
-def less(left: Expr, right: Expr) -> Expr:
-    """Return the condition ``left < right``.
-
-    Args:
-        left: A number of any sort; booleans count as 0 and 1.
-        right: The exclusive upper bound, of any sort.
-    """
-    return negate(at_most(right, left))
-
-
-def equal(left: Expr, right: Expr) -> Expr:
-    """Return the condition that two numbers, or two conditions, are equal.
-
-    Args:
-        left: A number or condition; a condition compared with a number counts as 0 or 1.
-        right: The other number or condition.
-    """
-    if left is right and (left.sort != "real" or not uses([left], "partial")):
-        return TRUE
-    if left.sort == right.sort == "bool":
-        return disjunction(conjunction(left, right), conjunction(negate(left), negate(right)))
-    left, right = _as_integer(left), _as_integer(right)
-    if (distributed := _distributed(equal, left, right)) is not None:
-        return distributed
-    if left.op == right.op == "number":
-        return number(left.args[0] == right.args[0])
-    if left.sort == right.sort == "int":
-        return _zero(subtract(left, right))
-    return make("equal", tuple(sorted((left, right), key=lambda operand: operand.order)), "bool")
 
 
 def _zero(expr: Expr) -> Expr:
@@ -579,7 +627,8 @@ _MAKERS: dict[str, Callable[..., Expr]] = {
     "quotient": divide,
     "floor_quotient": floor_divide,
     "modulo": modulo,
-    "at_most": at_most,
+    "at_most": _at_most,
+    "compared": lambda relation, left, right: _compared(relation, left, right),
     "not_positive": _not_positive,
     "equal": equal,
     "zero": lambda expr: equal(expr, ZERO),

@@ -74,7 +74,9 @@ _PARTIAL, _PARTIAL_FUNCTIONS = {"opaque", "quotient", "raise"}, {"log", "power",
 
 
 def _is_partial(op: str, args: tuple[Any, ...]) -> bool:
-    """Return whether an operator may be undefined for some numbers, such as a root."""
+    """Return whether an operator may be undefined for some numbers, or is infinite."""
+    if op == "number":
+        return not math.isfinite(args[0])
     if op == "read":
         return bool(getattr(args[0], "is_partial", False))
     return op in _PARTIAL or (op == "apply" and args[0] in _PARTIAL_FUNCTIONS)
@@ -111,6 +113,9 @@ def number(value: float) -> Expr:
     if isinstance(value, bool):
         return TRUE if value else FALSE
     if isinstance(value, float):
+        if math.isnan(value):
+            # Each NaN is unequal to others, so that keys need one object.
+            value = math.nan
         if not math.isfinite(value) or value != int(value):
             return make("number", (value,), "real")
         value = int(value)

@@ -1,8 +1,8 @@
 """Decide with z3 whether a condition is satisfiable over indices, lengths and inputs.
 
-Inputs, tables and functions of real numbers are uninterpreted functions. If z3's model contradicts the actual value of
-a table or function, that value is added as a constraint and the search continues. A satisfiable condition with opaque
-subexpressions is ``unknown``.
+Inputs, tables, functions of real numbers, and comparisons of undefined numbers are uninterpreted functions. If z3's
+model contradicts the actual value of a table or function, that value is added as a constraint and the search continues.
+A satisfiable condition with opaque subexpressions is ``unknown``.
 """
 
 from __future__ import annotations
@@ -37,6 +37,9 @@ _LONGEST_ROW = 1 << 16
 
 #: Represents infinity; larger than every f64.
 _INFINITE = Fraction(10**400)
+
+#: Functions of real numbers.
+_OF_REALS = frozenset({"apply", "compared"})
 
 #: Maximum number of subexpressions of a condition that z3 gets.
 _LARGEST = 2000
@@ -144,7 +147,7 @@ class _Problem:
             return term
         if part.op == "sum":
             return z3.Sum([self._monomial(*term) for term in part.args])
-        if part.op in {"read", "apply", "opaque"}:
+        if part.op in {"read", "apply", "compared", "opaque"}:
             return self._function(part, operands[0])(*[_real_or_int(part, term) for term in operands[1:]])
         if part.op == "running_sum":
             return z3.Int(f"sum {len(self.terms)}", self._context)
@@ -179,7 +182,7 @@ class _Problem:
                 "real": z3.RealSort(self._context),
                 "bool": z3.BoolSort(self._context),
             }
-            domain = sorts["real" if part.op == "apply" else "int"]
+            domain = sorts["real" if part.op in _OF_REALS else "int"]
             own = z3.Function(f"{part.op} {len(self._functions)}", *[domain] * (len(part.args) - 1), sorts[part.sort])
             self._functions[key] = (
                 own if len(part.args) > 1 else lambda: z3.Const(f"{part.op} {name}", sorts[part.sort])
@@ -300,7 +303,7 @@ def _at_numbers(part: Expr, numbers: Iterable[Any]) -> Expr:
 def _real_or_int(part: Expr, term: Any) -> Any:
     import z3
 
-    return z3.ToReal(term) if part.op == "apply" and term.is_int() else term
+    return z3.ToReal(term) if part.op in _OF_REALS and term.is_int() else term
 
 
 def _number(term: Any) -> int | float | bool:

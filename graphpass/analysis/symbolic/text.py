@@ -65,6 +65,7 @@ _WRITERS: dict[str, Callable[[Expr, list[Any]], str]] = {
     "apply": lambda _, operands: f"{operands[0]}({', '.join(operands[1:])})",
     "not_positive": _compared,
     "zero": _compared,
+    "compared": lambda _, operands: f"{operands[0]}({operands[1]}, {operands[2]})",
     "not": lambda _, operands: f"not {operands[0]}",
     "and": lambda _, operands: _joined(" and ", operands),
     "or": lambda _, operands: _joined(" or ", operands),

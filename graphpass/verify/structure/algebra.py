@@ -133,6 +133,8 @@ class Algebra:
             return _regrouped(ex.rebuild(part, known))
         if part.op == "real_sum":
             return self._sum([known[term] for term in part.args])
+        if part.op == "compared" and all(map(is_total, known.values())):
+            return ex.as_defined(ex.make("compared", (part.args[0], *(known[arg] for arg in part.args[1:])), "bool"))
         same = all(known[operand] is operand for operand in operands)
         result = part if same else ex.rebuild(part, known)
         if result.op == "choose" and result.sort == "real":
@@ -239,7 +241,7 @@ class Algebra:
             elif factor.op == "times":
                 pending += factor.args
             elif factor.op == "apply" and factor.args[0] == "vanish":
-                coefficient = 0.0
+                coefficient *= 0.0
                 pending += factor.args[1:]
             elif factor.op == "real_sum" and (lead := self.leading(factor)) != 1:
                 coefficient *= lead
@@ -319,13 +321,13 @@ class Algebra:
             else:
                 factors[term] = factors.get(term, 0.0) + 1.0
                 largest[term] = max(largest.get(term, 0.0), 1.0)
-        # Terms that cancel up to rounding are dropped, except for their poles.
+        # Terms that cancel up to rounding are dropped, except for their poles. A factor may be infinite.
+        gone = [term for term, factor in factors.items() if abs(factor) <= _ROUNDING * largest[term] < math.inf]
         kept = [
             term if factor == 1 else self.times(number(factor), term)
             for term, factor in factors.items()
-            if abs(factor) > _ROUNDING * largest[term]
+            if term not in gone
         ]
-        gone = (term for term, factor in factors.items() if abs(factor) <= _ROUNDING * largest[term])
         kept = [*dict.fromkeys((*kept, *(self.times(ZERO, term) for term in gone)))]
         return ex.add(*integers, *kept) if integers or kept else ZERO
 

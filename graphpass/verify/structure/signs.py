@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.bounds import is_natural
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr
@@ -68,7 +70,7 @@ def _counts_selected(factor: Expr) -> bool:
 
 
 def is_total(expr: Expr) -> bool:
-    """Return whether a number is proven to be defined for every input.
+    """Return whether a number is proven to be defined and finite for every input.
 
     It is not if it divides by a number that may be 0, or has the root or logarithm of one that may be negative.
     """
@@ -86,7 +88,9 @@ def is_total(expr: Expr) -> bool:
 
 
 def _is_total_of_operands(part: Expr) -> bool:
-    """Return whether an expression is defined wherever its operands are."""
+    """Return whether an expression is defined and finite wherever its operands are."""
+    if part.op == "number":
+        return math.isfinite(part.args[0])
     if part.op == "read":
         return not getattr(part.args[0], "is_partial", False)
     if part.op == "raise":

@@ -86,3 +86,11 @@ def test_large_expressions_are_left_alone():
     for place in range(3000):
         found = ex.maximum(found, ex.add(ex.read("input", (number(place),), "int"), K))
     assert example_of(ex.less(found, ZERO)) == "unknown"
+
+
+def test_comparisons_of_undefined_numbers_have_no_opposite():
+    logarithm = ex.apply("log", (ex.subtract(POSITION, number(0.5)),))
+    below, above = ex.less(logarithm, ZERO), ex.at_most(ZERO, logarithm)
+    assert not never(ex.negate(ex.disjunction(below, above)))
+    assert not never(ex.negate(ex.equal(logarithm, logarithm)))
+    assert never(below, ex.negate(below))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy
 import onnx
 import onnx.parser
 import pytest
+from onnx import numpy_helper
 
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.dialects.onnx.model import OnnxModel
@@ -44,9 +46,13 @@ def model_of(body: str) -> OnnxModel:
         zero = Constant <value_float = 0.0> ()
         one = Constant <value_ints = [1]> ()
         last = Constant <value_ints = [2]> ()
+        lowest = Constant <value_float = -3.402823466e+38> ()
         {body}
     }}"""
-    return OnnxModel(onnx.shape_inference.infer_shapes(onnx.parser.parse_model(text)))
+    proto = onnx.parser.parse_model(text)
+    # The text form has no infinite numbers.
+    proto.graph.initializer.append(numpy_helper.from_array(numpy.float32(-numpy.inf), "infinity"))
+    return OnnxModel(onnx.shape_inference.infer_shapes(proto))
 
 
 def is_equal(*bodies: str) -> bool:
@@ -84,3 +90,58 @@ def test_defined_numbers_vanish():
     assert is_equal(
         "logits = Identity (x)", f"{norm} part = Div (y, root) none = Mul (part, zero) logits = Add (x, none)"
     )
+
+
+LOG = "log = Log (y) "
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("is = Less (log, zero)", "no = GreaterOrEqual (log, zero) is = Not (no)"),
+        ("is = LessOrEqual (log, zero)", "no = Greater (log, zero) is = Not (no)"),
+        ("is = Equal (log, zero)", "lo = Less (log, zero) hi = Greater (log, zero) any = Or (lo, hi) is = Not (any)"),
+        ("is = Greater (log, zero)", "most = Max (log, zero) is = Equal (most, log)"),
+    ],
+)
+def test_comparisons_with_undefined_numbers_have_no_opposite(one, other):
+    result = "logits = Where (is, x, zero)"
+    assert not is_equal(f"{LOG} {one} {result}", f"{LOG} {other} {result}")
+    assert is_equal(f"{LOG} {one} {result}", f"{LOG} {one} {result}")
+
+
+def test_comparisons_with_defined_numbers_have_an_opposite():
+    norm = (
+        "square = Mul (y, y) mean = ReduceMean (square, last) more = Exp (mean) root = Sqrt (more) log = Div (x, root)"
+    )
+    less, opposite = "is = Less (log, zero)", "no = GreaterOrEqual (log, zero) is = Not (no)"
+    result = "logits = Where (is, x, zero)"
+    assert is_equal(f"{norm} {less} {result}", f"{norm} {opposite} {result}")
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("logits = Max (log, zero)", "is = GreaterOrEqual (log, zero) logits = Where (is, log, zero)"),
+        ("logits = Identity (log)", "is = GreaterOrEqual (log, lowest) logits = Where (is, log, lowest)"),
+    ],
+)
+def test_choices_by_undefined_numbers_are_no_maxima(one, other):
+    assert not is_equal(LOG + one, LOG + other)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "none = Mul (zero, infinity) logits = Add (x, none)",
+        "is = Less (y, zero) bit = Cast <to = 1> (is) low = Mul (bit, infinity) none = Mul (low, zero) "
+        "logits = Add (x, none)",
+        "more = Mul (y, infinity) logits = Add (x, more)",
+        "more = Add (y, infinity) logits = Softmax (more)",
+        "is = Less (y, zero) low = Where (is, infinity, y) none = Mul (low, zero) logits = Add (x, none)",
+    ],
+)
+def test_infinite_constants_do_not_vanish(body):
+    plain = "logits = Softmax (y)" if "Softmax" in body else "logits = Identity (x)"
+    assert not is_equal(plain, body)
+    assert is_equal(body, body)
