@@ -369,15 +369,23 @@ def _followed(element: Element, bodies: tuple[Expr, Expr, Expr], bound: Expr, pl
     inner = [before, *(index for index in places if index is not ZERO)]
     left = ex.substitute(left, {bound: before})
     # ``bound`` is passed as a body, because a result may be the same function of the state in all iterations.
-    made = definitions_of(element).abstract("recurrence", (), (result, bound, left, start), inner)
-    return ex.substitute(made, {bound: place})
+    own = result, bound, left, start, _at(places)
+    return ex.substitute(definitions_of(element).abstract("recurrence", (), own, inner), {bound: place})
 
 
 def _last(element: Element, bodies: tuple[Expr, Expr], bound: Expr, places: Index) -> Expr:
     """Return the state after all iterations; ``bodies`` are new and initial state, see `_followed`."""
     inner = [bound, *(index for index in places if index is not ZERO)]
     result = ex.read(_STATE, element.index, "real")
-    return definitions_of(element).abstract("recurrence", (), (result, bound.args[1], *bodies), inner)
+    return definitions_of(element).abstract("recurrence", (), (result, bound.args[1], *bodies, _at(places)), inner)
+
+
+def _at(places: Index) -> Expr:
+    """Return the element of the state that bodies with bound indices ``places`` define.
+
+    Without it, a body and its transpose would be one function, because bound indices are renamed.
+    """
+    return ex.read(_STATE, places, "real")
 
 
 class LinearAttentionLayer:

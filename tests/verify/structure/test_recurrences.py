@@ -206,6 +206,41 @@ def test_rows_of_other_states_are_not_equal(model, other):
     assert not differs(model, model.clone())
 
 
+def outer_products(body: str) -> OnnxModel:
+    """Return a model of a Scan over vectors ``row`` and ``column``, whose ``body`` computes the next square state."""
+    text = f"""<ir_version: 9, opset_import: ["": 18]>
+    outer (float[length, 4] rows, float[length, 4] columns) => (float[4, 4] attended)
+    <float[4, 4] zeros = {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}}>
+    {{
+        attended = Scan <num_scan_inputs = 2, body = step
+            (float[4, 4] before, float[4] row, float[4] column) => (float[4, 4] after)
+            {{
+                shape = Constant <value_ints = [4, 1]> ()
+                down = Reshape(column, shape)
+                across = Reshape(row, shape)
+                {body}
+            }}> (zeros, rows, columns)
+    }}"""
+    return OnnxModel(onnx.shape_inference.infer_shapes(onnx.parser.parse_model(text)))
+
+
+@pytest.mark.parametrize(
+    ("body", "other"),
+    [
+        (
+            "line = Transpose(across) product = Mul(down, line) after = Add(before, product)",
+            "line = Transpose(across) product = Mul(down, line) sum = Add(before, product) after = Transpose(sum)",
+        ),
+        ("line = Transpose(across) after = Mul(down, line)", "line = Transpose(down) after = Mul(across, line)"),
+    ],
+    ids=["transposed in each iteration", "transposed in the last iteration"],
+)
+def test_transposed_states_are_not_equal(body, other):
+    model = outer_products(body)
+    assert differs(model, outer_products(other))
+    assert not differs(model, model.clone())
+
+
 def test_slices_of_openvino_are_reported():
     model = loop("final")
     assert not differs(model, run_once(model, "to-openvino").model)
