@@ -12,7 +12,7 @@ from graphpass.analysis.attention.operators import operator_heads, operator_wind
 from graphpass.analysis.attention.types import OPERATORS, UNAMBIGUOUS, Attention, Mask
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.bounds import quotient
-from graphpass.analysis.symbolic.elements import Elements, UnknownError, aligned
+from graphpass.analysis.symbolic.elements import Elements, Index, UnknownError, aligned
 from graphpass.analysis.symbolic.expressions import ONE, TRUE, ZERO, Expr, number
 from graphpass.analysis.symbolic.step import BATCH, LENGTH, TOTAL
 from graphpass.ir.graph import Node, Value
@@ -126,23 +126,34 @@ def _terms(elements: Elements, attention: Attention, scope: Scope) -> Iterator[t
     if node.op == "ScaledDotProductAttention" and ports.hides_later(node):
         # OpenVINO ignores the mask input of causal attention.
         return
-    for value in node.present(ports.masks):
+    for port in ports.masks:
+        value = node.input(port)
+        if value is None:
+            continue
         if value.rank == 1:
             # The key padding mask of MultiHeadAttention may hold the length of each row.
             yield None, ex.less(scope.key, _of_row(elements, value, scope))
         else:
             mask = Mask.of_operator(value)
-            yield mask, _element(elements, mask, scope)
+            yield mask, _element(elements, mask, scope, by_row=port in ports.row_masks)
 
 
-def _element(elements: Elements, mask: Mask, scope: Scope) -> Expr:
+def _element(elements: Elements, mask: Mask, scope: Scope, *, by_row: bool = False) -> Expr:
     """Return the element of a mask that is broadcast to the scores.
+
+    Args:
+        elements: Symbolic elements of its graph.
+        mask: The mask.
+        scope: The index of the score.
+        by_row: Whether the first axis of a mask of less than 4 axes is the batch; see `Ports.row_masks`.
 
     Raises:
         UnknownError: The mask has more than 4 dimensions.
     """
     sizes = elements.shape(mask.value)
-    own = (scope.row, scope.head, scope.query, scope.key)
+    own: Index = (scope.row, scope.head, scope.query, scope.key)
+    if by_row and len(sizes) < len(own):
+        own = (scope.row, scope.key) if len(sizes) == 2 else (scope.row, scope.query, scope.key)
     if mask.merges_heads:
         merged = ex.add(ex.multiply(scope.row, scope.head.args[1]), scope.head)
         own = (scope.row, merged, scope.query, scope.key)

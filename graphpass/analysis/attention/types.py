@@ -18,6 +18,8 @@ class Ports:
     Attributes:
         operands: Indices of query, key and value; empty if the operator computes them from weights.
         masks: Indices of masks: tensors added to the scores, or boolean tensors that keep scores.
+        row_masks: Indices of masks with a row for each of the batch: lengths ``[batch]``, or masks ``[batch, keys]`` or
+            ``[batch, queries, keys]``. Other masks are broadcast to ``[batch, heads, queries, keys]``.
         lengths: Indices of row lengths, ``[batch]``, in keys.
         sink: Index of the sink, one logit per head.
         causal: Name of the attribute that makes the mask causal; ``None`` if the operator has no such attribute.
@@ -26,6 +28,7 @@ class Ports:
 
     operands: tuple[int, ...] = (0, 1, 2)
     masks: tuple[int, ...] = ()
+    row_masks: tuple[int, ...] = ()
     lengths: tuple[int, ...] = ()
     sink: int | None = None
     causal: str | None = None
@@ -43,11 +46,11 @@ OPERATORS = {
     "Attention": Ports(masks=(3,), lengths=(6,), causal="is_causal", is_causal=False),
     "GroupQueryAttention": Ports(masks=(10,), lengths=(5,), sink=11, causal="causal"),
     "SparseAttention": Ports(lengths=(8,)),
-    "MultiHeadAttention": Ports(masks=(4, 5), causal="unidirectional", is_causal=False),
-    "DecoderMaskedMultiHeadAttention": Ports(masks=(3, 4)),
-    "com.microsoft.Attention": Ports((), masks=(3, 5), causal="unidirectional", is_causal=False),
-    "DecoderMaskedSelfAttention": Ports((), masks=(3, 5)),
-    "QAttention": Ports((), masks=(5,), causal="unidirectional", is_causal=False),
+    "MultiHeadAttention": Ports(masks=(4, 5), row_masks=(4,), causal="unidirectional", is_causal=False),
+    "DecoderMaskedMultiHeadAttention": Ports(masks=(3, 4), row_masks=(3,)),
+    "com.microsoft.Attention": Ports((), masks=(3, 5), row_masks=(3,), causal="unidirectional", is_causal=False),
+    "DecoderMaskedSelfAttention": Ports((), masks=(3, 5), row_masks=(3,)),
+    "QAttention": Ports((), masks=(5,), row_masks=(5,), causal="unidirectional", is_causal=False),
 }
 
 #: Operators whose attributes and row lengths have one meaning.

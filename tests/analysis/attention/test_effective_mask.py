@@ -18,10 +18,13 @@ GIVEN = """%q = Parameter : f32[2, 2, 3, 4]
 %added = Parameter : f32[5]
 %lengths = Parameter : i32[2]
 %total = Parameter : i32[1]
+%keys = Parameter : f32[2, 5, 8]
+%row = Parameter : i32[2, 5]
+%rows = Parameter : i32[2, 3, 5]
 """
 KEPT = numpy.random.default_rng(0).random([2, 1, 3, 5]) < 0.5
 LENGTHS = numpy.array([4, 2], "int32")
-INPUTS = {"kept": KEPT, "lengths": LENGTHS}
+INPUTS = {"kept": KEPT, "lengths": LENGTHS, "row": KEPT[:, 0, 0].astype("int32"), "rows": KEPT[:, 0].astype("int32")}
 ROW, QUERY, KEY = numpy.ogrid[:2, :3, :5]
 DECOMPOSED = """%t = Transpose(%k) {order=[0, 1, 3, 2]}
 %s = MatMul(%q, %t)
@@ -62,6 +65,10 @@ def evaluated(mask, expr):
          "{num_heads=2, kv_num_heads=2, local_window_size=2} : f32[2, 3, 8]", "onnx",
          (LENGTHS[:, None, None] >= KEY) & (LENGTHS[:, None, None] - 2 + QUERY >= KEY)
          & (LENGTHS[:, None, None] - 4 + QUERY < KEY)),
+        ("%y = com.microsoft.MultiHeadAttention(%flat, %keys, %keys, _, %row) {num_heads=2} : f32[2, 3, 8]", "onnx",
+         KEPT[:, :, 0]),
+        ("%y = com.microsoft.MultiHeadAttention(%flat, %keys, %keys, _, %rows) {num_heads=2} : f32[2, 3, 8]", "onnx",
+         KEPT[:, 0]),
         (DECOMPOSED.replace("MASKED", "%m = Select(%kept, %s, -3.4e38)"), "onnx", KEPT[:, 0]),
         (DECOMPOSED.replace("MASKED", "%no = LogicalNot(%kept)\n%m = Select(%no, %s, -3.4e38)"), "onnx", ~KEPT[:, 0]),
     ],
