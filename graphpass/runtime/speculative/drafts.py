@@ -35,12 +35,21 @@ def continuations(logits: Array, feed: Callable[[int], Array], length: int, widt
     path: tuple[int, ...] = ()
     paths: list[tuple[int, ...]] = []
     while True:
-        likeliest = [int(token) for token in np.argsort(-logits, kind="stable")[:width]]
+        likeliest = _likeliest(logits, width)
         paths += [(*path, token) for token in likeliest]
         path = (*path, likeliest[0])
         if len(path) == length:
             return paths
         logits = feed(path[-1])
+
+
+def _likeliest(logits: Array, count: int) -> list[int]:
+    """Return the ids with the largest logits, the largest first, without sorting the vocabulary."""
+    if count == 1:
+        return [int(logits.argmax())]
+    count = min(count, len(logits))
+    tokens = np.flatnonzero(logits >= np.partition(logits, -count)[-count])
+    return [int(token) for token in tokens[np.argsort(-logits[tokens], kind="stable")[:count]]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,15 @@ def test_ties_are_in_order_of_the_tokens():
     assert continuations(numpy.zeros(4), None, 1, 3) == [(0,), (1,), (2,)]
 
 
+@pytest.mark.parametrize("width", [1, 2, 5, 40, 64])
+def test_the_likeliest_tokens_are_those_of_a_stable_sort(width):
+    generator = numpy.random.default_rng(width)
+    for _ in range(20):
+        values = generator.integers(-4, 4, 40).astype(numpy.float32)
+        expected = numpy.argsort(-values, kind="stable")[:width]
+        assert continuations(values, None, 1, width) == [(token,) for token in expected]
+
+
 @pytest.mark.parametrize(
     ("history", "options", "paths"),
     [
