@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -18,6 +19,9 @@ from graphpass.ir.graph import Node
 from graphpass.ir.model import Model
 from graphpass.storage.digests import digests_of
 from graphpass.storage.weight_file import FileRange, MappedWeights, WeightFile, check_unchanged
+
+#: Number of digests of rounded weights that are cached.
+_MOST_DIGESTS = 4096
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,6 +105,8 @@ def digests_of_weights(weights: Iterable[Weight]) -> dict[Weight, str]:
 def digests_in(half: Half, weights: Iterable[Weight]) -> dict[Weight, str]:
     """Return the SHA-256 of each f32 weight after rounding to ``half``.
 
+    Digests of ranges of files are cached in the process.
+
     Args:
         half: Type of 16 bits; ties round to even.
         weights: Weights in f32.
@@ -110,16 +116,25 @@ def digests_in(half: Half, weights: Iterable[Weight]) -> dict[Weight, str]:
     """
     digests = {}
     for weight in weights:
-        digest, content = hashlib.sha256(), weight.content
+        content = weight.content
         if isinstance(content, FileRange):
             check_unchanged([content.file])
-            pieces = pieces_of(content.file.path, content.offset, content.length)
+            digests[weight] = _digest_of_range(half, content)
         else:
-            pieces = iter([content.tobytes()])
-        for piece in pieces:
-            digest.update(rounded_bytes(numpy.frombuffer(piece, "<f4"), half)[0])
-        digests[weight] = digest.hexdigest()
+            digests[weight] = _digest_in(half, [content.tobytes()])
     return digests
+
+
+@functools.lru_cache(maxsize=_MOST_DIGESTS)
+def _digest_of_range(half: Half, content: FileRange) -> str:
+    return _digest_in(half, pieces_of(content.file.path, content.offset, content.length))
+
+
+def _digest_in(half: Half, pieces: Iterable[bytes]) -> str:
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(rounded_bytes(numpy.frombuffer(piece, "<f4"), half)[0])
+    return digest.hexdigest()
 
 
 def _of_onnx(model: OnnxModel, above: int) -> Iterator[Weight]:

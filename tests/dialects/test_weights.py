@@ -4,6 +4,7 @@ import hashlib
 import itertools
 
 import numpy
+import onnx
 import pytest
 
 import graphpass
@@ -68,6 +69,18 @@ def test_digests_after_rounding(half):
         bits = array.view(numpy.uint32)
         expected = ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(numpy.uint16).tobytes()
     assert digest == hashlib.sha256(expected).hexdigest()
+
+
+def test_digests_after_rounding_are_those_of_the_file(tmp_path):
+    for number in (1.5, 2.5):
+        model = parse_model(TEXT)
+        tensor = next(tensor for tensor in model.proto.graph.initializer if tensor.name == "w")
+        array = numpy.full(tuple(tensor.dims), number, numpy.float32)
+        tensor.CopyFrom(onnx.numpy_helper.from_array(array, "w"))
+        onnx.save(model.proto, tmp_path / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=0)
+        (weight,) = [weight for weight in weights_of(graphpass.load(tmp_path / "m.onnx")) if weight.name == "w"]
+        (digest,) = digests_in("f16", [weight]).values()
+        assert digest == hashlib.sha256(array.astype(numpy.float16).tobytes()).hexdigest()
 
 
 def test_weights_of_one_name_are_numbered():
