@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from graphpass.ir.model import Model
     from graphpass.runtime.sessions.inputs import Array
     from graphpass.verify.structure.caches import Carried
-    from graphpass.verify.structure.proof import ComparedResult, Comparer
+    from graphpass.verify.structure.comparer import ComparedResult, Comparer
     from graphpass.verify.structure.regions import Unequal
     from graphpass.verify.structure.tensors import DefinedTensors
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy
 
-from graphpass.analysis.caches.chain import is_after_sum, is_sum
+from graphpass.analysis.caches.chain import is_sum
 from graphpass.analysis.caches.packed import only_beam_gather
 from graphpass.errors import UnsupportedError
 from graphpass.ir.inputs import PAST_LENGTH
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from graphpass.ir.graph import Graph, Node, Value
     from graphpass.ir.model import Model
     from graphpass.ir.rewriter import Handle, Rewriter, Writer
-    from graphpass.verify.layers.plan import Part
+    from graphpass.verify.parts import Part
 
 #: Rows of the table of random vectors that replaces the graph upstream of a part; token ids are taken modulo this.
 _ROWS = 251
@@ -34,24 +34,6 @@ _TINY = 1e-20
 #: Factors of the scale's logarithm; the output has cosine and sine of each product, since tolerances suit values up to
 #: about 1. The second factor shows changes of the scale from 0.02 % on in f32, the first those above e**(pi / 5).
 _TURNS = 1.0, 10.0
-
-
-def sources_in(part: Part, node: Node) -> tuple[Value | None, ...]:
-    """Return the inputs of a node that the extracted model of a part keeps.
-
-    Args:
-        part: The part.
-        node: A node upstream of the part's ends, in the graph of the whole model.
-    """
-    graph = part.chain.graph
-    if node.op in {"Parameter", "ReadValue"}:
-        return node.inputs if node.name in part.reads else ()
-    if node.index in part.outside:
-        sums = is_sum(graph, part.outside[node.index])
-        return tuple(value for port, value in enumerate(node.inputs) if sums and is_after_sum(node, port))
-    if part.exit is not None and node.index == part.exit.node and is_sum(graph, part.exit):
-        return tuple(value for port, value in enumerate(node.inputs) if not is_after_sum(node, port))
-    return node.inputs
 
 
 def extract(part: Part) -> Model:
@@ -124,7 +106,7 @@ def _length(write: Writer, graph: Graph, cache: Cache, own: Sequence[Cache]) -> 
 def _needed(part: Part) -> dict[int, Node]:
     """Return the nodes of the extracted model of ``part``, by index."""
     chain, graph = part.chain, part.chain.graph
-    nodes = {node.index: node for node in graph.backward(part.ends, lambda node: sources_in(part, node))}
+    nodes = {node.index: node for node in graph.backward(part.ends, lambda node: part.sources(node))}
     read = [graph.producer(value) for node in nodes.values() for value in node.sources]
     more = [node for node in read if node.op == "Constant"]
     more += [graph.reads[name] for name in part.reads]

@@ -27,9 +27,9 @@ from graphpass.verify.layers.budget import Budget
 from graphpass.verify.layers.channels import find_channels, with_channels
 from graphpass.verify.layers.extract import extract
 from graphpass.verify.layers.head import find_head, with_words
-from graphpass.verify.layers.plan import plan
 from graphpass.verify.layers.structure import structure_of, weights_alike
 from graphpass.verify.pairing import with_names
+from graphpass.verify.parts import plan
 from graphpass.verify.request import ProofRequest
 from graphpass.verify.rounded_caches import dequantized, with_rounding, without_rounding
 from graphpass.verify.structure.proof import compare_structures
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from graphpass.runtime.sessions.session import DecodeSession
     from graphpass.verify.layers.channels import Channels
     from graphpass.verify.layers.head import Head
-    from graphpass.verify.layers.plan import Part, Plan
+    from graphpass.verify.parts import Part, Plan
 
 
 def compare_within(

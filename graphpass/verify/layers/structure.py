@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from graphpass.analysis.caches.chain import LARGEST_PARAMETER, is_weight
 from graphpass.dialects.signature import signature
 from graphpass.ir.operators import SHAPE_READERS
-from graphpass.verify.layers.extract import sources_in
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from graphpass.ir.cache import Cache
     from graphpass.ir.graph import Node, Value
     from graphpass.verify.identities import Contents
-    from graphpass.verify.layers.plan import Part
+    from graphpass.verify.parts import Part
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +90,12 @@ class _Description:
         return [cache for cache in self._part.chain.caches if cache.name in self._part.caches]
 
     def _elements(self, node: Node) -> tuple[Value | None, ...]:
-        return () if node.op in SHAPE_READERS else sources_in(self._part, node)
+        return () if node.op in SHAPE_READERS else self._part.sources(node)
 
     def _sources(self, node: Node) -> list[Value | None]:
         """Return the inputs of ``node``, or those of Identities that compute them."""
         # Exporters store equal weights of several layers once, which the others read through an Identity.
-        return [None if value is None else self._made(value) for value in sources_in(self._part, node)]
+        return [None if value is None else self._made(value) for value in self._part.sources(node)]
 
     def _made(self, value: Value) -> Value:
         while (node := self._graph.nodes[value.node]).op == "Identity" and value.node not in self._part.outside:

@@ -127,7 +127,8 @@ def leaves_of(models: tuple[Model, Model], pairs: Collection[Carried], side: int
             rows = None if is_fed else cache.axes.batch
             is_selected = (pair.reference if side else pair.candidate).read in free and cache.read not in own
             is_free = is_selected and pair.name not in shared
-            selectors = SELECTORS & models[side].graph.parameters.keys() if is_free else frozenset[str]()
+            own_inputs = models[side].graph.parameters
+            selectors = SELECTORS.intersection(own_inputs) if is_free else frozenset[str]()
             leaves[reads[cache.read].index] = Leaf(
                 pair.name, pair.orders()[side], rows, selectors=selectors, window=pair.windows()[side]
             )

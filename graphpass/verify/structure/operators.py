@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
 
 from graphpass.analysis.attention.added_masks import adds_infinity, hides, shown
@@ -13,7 +14,7 @@ from graphpass.analysis.symbolic.operators.reductions import product_term, reduc
 from graphpass.analysis.symbolic.places import broadcast_index, digits, index_along, regrouped
 from graphpass.analysis.symbolic.table import TABLE
 from graphpass.dialects.attributes import native_attributes
-from graphpass.ir.graph import Node
+from graphpass.ir.graph import Node, Value
 from graphpass.ir.values import MASKED_BELOW, REALS
 from graphpass.verify.structure import activations
 from graphpass.verify.structure.attention import gate_sink, share_of
@@ -142,15 +143,14 @@ def _inverse_root(element: Element, mean: Expr, epsilon: float) -> Expr:
     return definitions_of(element).algebra.power(ex.add(mean, number(float(epsilon))), -0.5)
 
 
-def _normalized(element: Element, sources: tuple[int, ...], epsilon: float, *, centers: bool) -> Steps:
+def _normalized(element: Element, sources: Sequence[Value], epsilon: float, *, centers: bool) -> Steps:
     """Return the sum of ``sources`` normalized along the last axis; ``centers`` subtracts the mean."""
-    sizes = element.shape(sources[0])
+    sizes = element.elements.shape(sources[0])
     bound = ex.index("k", sizes[-1])
 
     def total(place: Expr) -> Steps:
         terms = []
-        for port in sources:
-            value = element.node.source(port)
+        for value in sources:
             index = (*element.index[:-1], place)[len(sizes) - len(element.elements.shape(value)) :]
             terms.append((yield value, index))
         return reduce(ex.add, terms)
@@ -180,7 +180,7 @@ def _weight(element: Element, port: int) -> Steps:
 def _rms_norm(element: Element) -> Steps:
     """Return an element of RMSNormalization, SimplifiedLayerNormalization or OpenVINO's internal RMS."""
     _last_axis(element)
-    result = yield from _normalized(element, (0,), _epsilon(element), centers=False)
+    result = yield from _normalized(element, (element.node.source(),), _epsilon(element), centers=False)
     return ex.multiply(result, (yield from _weight(element, 1)))
 
 
@@ -189,7 +189,7 @@ def _layer_norm(element: Element) -> Steps:
     _last_axis(element)
     if element.value.port:
         raise UnknownError("the outputs for mean and inverse deviation have no definition")
-    result = yield from _normalized(element, (0,), _epsilon(element), centers=True)
+    result = yield from _normalized(element, (element.node.source(),), _epsilon(element), centers=True)
     result = ex.multiply(result, (yield from _weight(element, 1)))
     return result if element.node.input(2) is None else ex.add(result, (yield from _weight(element, 2)))
 
@@ -214,7 +214,9 @@ def _skip_norm(centers: bool) -> Rule:
         if element.value.port:
             raise UnknownError("the outputs for mean and inverse deviation have no definition")
         epsilon = native_attributes(node).get("epsilon", 1e-12)
-        result = yield from _normalized(element, sources, float(epsilon), centers=centers)
+        result_of_sum = [value for value in node.outputs if value.port == 3]
+        summed = result_of_sum or list(map(node.source, sources))
+        result = yield from _normalized(element, summed, float(epsilon), centers=centers)
         result = ex.multiply(result, (yield from _weight(element, 2)))
         return ex.add(result, (yield from _weight(element, 3))) if centers and node.input(3) is not None else result
 
@@ -230,7 +232,7 @@ def _mvn(element: Element) -> Steps:
         raise UnknownError("expected normalization of mean and variance along the last axis")
     if str(attributes.get("eps_mode", "inside_sqrt")).lower() != "inside_sqrt":
         raise UnknownError("epsilon is added outside the square root")
-    return (yield from _normalized(element, (0,), float(attributes["eps"]), centers=True))
+    return (yield from _normalized(element, (element.node.source(),), float(attributes["eps"]), centers=True))
 
 
 # Softmax

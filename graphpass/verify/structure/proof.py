@@ -2,39 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, TypeAlias
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.caches.step_lengths import MASK, known_lengths, step_lengths
-from graphpass.analysis.symbolic import expressions as ex
-from graphpass.analysis.symbolic.elements import UnknownError
-from graphpass.analysis.symbolic.expressions import Expr
-from graphpass.analysis.symbolic.places import index_along
-from graphpass.analysis.symbolic.step import LENGTH, PAST
+from graphpass.analysis.caches.step_lengths import known_lengths, step_lengths
+from graphpass.analysis.symbolic.step import PAST
 from graphpass.dialects.onnx.branches import deciders, take_branches
 from graphpass.dialects.onnx.model import OnnxModel
-from graphpass.ir.inputs import KEPT_LOGITS, NEW_SLOTS, PAST_LENGTH, SOURCE_SLOTS
-from graphpass.ir.values import HALVES
+from graphpass.verify.parts import Plan, plan
 from graphpass.verify.structure.added_conditions import added_conditions
-from graphpass.verify.structure.algebra import Algebra, TooLargeError
-from graphpass.verify.structure.angles import AngleTables
-from graphpass.verify.structure.caches import Carried, leaves_of, never_selected, paired, starts, written
-from graphpass.verify.structure.chunks import Chunks
-from graphpass.verify.structure.constants import Constants
-from graphpass.verify.structure.definitions import Definitions
-from graphpass.verify.structure.latents import expanded_caches, latent_leaves, latents_of, leaf_of
-from graphpass.verify.structure.lengths import read_inputs
-from graphpass.verify.structure.masks import KnownMasks
-from graphpass.verify.structure.moves import begins_at_1, moves_slots
-from graphpass.verify.structure.operators import table
-from graphpass.verify.structure.recurrences import LoopTensors
+from graphpass.verify.structure.algebra import TooLargeError
+from graphpass.verify.structure.comparer import ComparedResult, Comparer
 from graphpass.verify.structure.regions import Unequal, unequal_operators, upstream_operators
-from graphpass.verify.structure.rounded import rounded_caches
-from graphpass.verify.structure.rounded_constants import rounded_type, types_of_products
-from graphpass.verify.structure.tensors import CacheWindow, Leaf
 from graphpass.verify.structure.weights import WeightDigests
 from graphpass.verify.structure_proof import Fed, Region, StructureProof
 
@@ -43,236 +25,8 @@ if TYPE_CHECKING:
     from graphpass.ir.model import Model
 
 
-@dataclass(frozen=True, slots=True)
-class ComparedResult:
-    """A result of both models: an output, or a cache after the step.
-
-    Attributes:
-        name: Name in the reference.
-        reference: Value in the reference.
-        candidate: Value in the candidate; ``None`` without a value of the same rank.
-        orders: Axes of both values, in a common order.
-        windows: For each model, the part to compare if its value is larger.
-    """
-
-    name: str
-    reference: Value
-    candidate: Value | None
-    orders: tuple[tuple[int, ...], tuple[int, ...]]
-    windows: tuple[CacheWindow | None, CacheWindow | None] = (None, None)
-
-
-class Comparer:
-    """Symbolic comparison of two models, either for any padding or for batches without padding."""
-
-    def __init__(
-        self, models: tuple[Model, Model], weights: WeightDigests, outputs: Iterable[str], *, unpadded: bool
-    ) -> None:
-        """Pair inputs, caches and outputs.
-
-        Args:
-            models: Reference and candidate.
-            weights: Digests of their weights.
-            outputs: Names of outputs to compare.
-            unpadded: Whether to assume rows without padding, with positions that continue the past.
-        """
-        self.models = reference, candidate = models
-        self.expanded = (*expanded_caches(reference, candidate), *rounded_caches(reference, candidate))
-        own = {pair.cache for pair in self.expanded}
-        pairs = [pair for pair in paired(reference, candidate) if pair.candidate not in own]
-        self.pairs = tuple(pairs)
-        self.shared = list(never_selected(self.models, pairs))
-        half = self.rounded_to = rounded_type(reference, candidate)
-        halves = (HALVES & types_of_products(reference).keys()) | ({half} if half else frozenset())
-        self.angles = AngleTables(halves)
-        limit = _LEAST_WORK + _WORK * sum(len(model.graph.nodes) for model in self.models)
-        neutral = [f"round_{kind}" for kind in halves]
-        definitions = Definitions(Algebra(self.angles, limit, neutral), KnownMasks())
-        constants = Constants(self.angles, weights)
-        both = constants, constants.by_blocks(reference.graph, half)
-
-        chunks = self._chunks = (Chunks(reference), Chunks(candidate))
-
-        def tensors(side: int, more: Mapping[int, Leaf]) -> LoopTensors:
-            leaves = {**leaves_of(models, pairs, side), **more}
-            inputs = read_inputs(models[side], leaves, unpadded=unpadded)
-            own = chunks[side]
-            return LoopTensors(models[side], table(), inputs, definitions, both[side], own.rules, own.steps)
-
-        first = tensors(0, latent_leaves(self.expanded, reference))
-        more = {candidate.graph.reads[pair.cache.read].index: leaf_of(pair, first, candidate) for pair in self.expanded}
-        self.sides = first, tensors(1, more)
-        self.sides[1].assume(first)
-        # Layer by layer, because the number of elements in one evaluation is limited.
-        self.results = [*self._written(pairs), *self._outputs(outputs)]
-
-    def _outputs(self, names: Iterable[str]) -> Iterable[ComparedResult]:
-        for name in names:
-            values = [model.graph.writes.get(name) for model in self.models]
-            left, right = (None if node is None else node.source() for node in values)
-            if left is not None:
-                axes = tuple(range(left.rank or 0))
-                same = right if right is not None and right.rank == left.rank else None
-                yield ComparedResult(name, left, same, (axes, axes))
-
-    def _written(self, pairs: Collection[Carried]) -> Iterable[ComparedResult]:
-        by_name = {pair.name: pair for pair in pairs}
-        replaced = latents_of(self.expanded)
-        for extra in self.expanded:
-            value, windows = written(self.models[1], extra.cache), (None, extra.window)
-            yield ComparedResult(extra.cache.name, extra.source, value, (extra.order, (0, 1, 2, 3)), windows)
-        for cache in analyze_caches(self.models[0]).caches:
-            value = written(self.models[0], cache)
-            if value is None or cache in replaced:
-                continue
-            pair = by_name.get(cache.name)
-            if pair is None:
-                yield ComparedResult(cache.name, value, None, ((), ()))
-            else:
-                yield ComparedResult(
-                    cache.name, value, written(self.models[1], pair.candidate), pair.orders(), pair.windows()
-                )
-        for pair in pairs:
-            first = starts(self.models, pair)
-            if first is not None:
-                yield ComparedResult(f"{pair.name} before the first step", *first, pair.orders(), pair.windows())
-
-    def expression(self, side: int, value: Value, order: tuple[int, ...], window: CacheWindow | None = None) -> Expr:
-        """Return a value as an expression of indices in common order.
-
-        Args:
-            side: 0 for the reference, 1 for the candidate.
-            value: Value of this model.
-            order: Its axes in common order.
-            window: Part of the value; ``None`` for all elements.
-        """
-        tensors = self.sides[side]
-        sizes = list(tensors.shape(value))
-        if window is not None:
-            sizes[window.axis] = ex.number(window.count)
-        own: list[Expr] = [ex.ZERO] * len(sizes)
-        for place, axis in enumerate(order):
-            own[axis] = index_along(f"x{place}", sizes[axis])
-        index = tuple(own) if window is None else window.shifted(tuple(own), window.first)
-        return tensors.definitions.algebra.cases(tensors.of(value, index))
-
-    def _is_filled(self, side: int, value: Value, order: tuple[int, ...], window: CacheWindow | None) -> bool:
-        """Return whether the elements outside a zero-filled window are 0 after the step."""
-        if window is None or not window.is_filled:
-            return True
-        size = self.sides[side].shape(value)[window.axis].as_number
-        if not isinstance(size, int):
-            return False
-        rest = CacheWindow(window.axis, window.count, size - window.count, is_filled=True)
-        return self.expression(side, value, order, rest) is ex.ZERO
-
-    @property
-    def rows(self) -> int | None:
-        """Return the number of rows of the shortest recognized rotary table; ``None`` without any."""
-        return min(self.angles.rows, default=None)
-
-    @property
-    def chunks(self) -> tuple[str, ...]:
-        """Return operators that compute states of chunks, found to be linear attention by random inputs."""
-        return tuple(dict.fromkeys(name for chunks in self._chunks for name in chunks.names))
-
-    @property
-    def assumed(self) -> tuple[str, ...]:
-        """Return the assumptions on inputs, besides those of all models with caches.
-
-        For example, an attention_mask that multiplies hidden states has the length of the new tokens, in a model whose
-        states have fixed sizes.
-        """
-        assumptions: dict[str, None] = {}
-        if self.rounded_to is not None:
-            assumptions[f"rounding to {self.rounded_to} is ignored"] = None
-        for model, tensors in zip(self.models, self.sides, strict=True):
-            mask = model.graph.parameters.get(MASK)
-            has_mask = mask is not None and mask.rank == 2 and bool(analyze_caches(model).caches)
-            if mask is not None and has_mask and tensors.shape(mask)[1] is LENGTH:
-                assumptions[f"{MASK} has the shape [batch, new tokens]"] = None
-            if moves_slots(model):
-                assumptions[f"{SOURCE_SLOTS} and {NEW_SLOTS} moved slots of the caches before"] = None
-            if moves_slots(model) and PAST_LENGTH in model.graph.parameters:
-                assumptions[f"{PAST_LENGTH} is the number of positions before the step"] = None
-            assumptions |= dict.fromkeys(f"{name} is 0" for name in sorted(KEPT_LOGITS & model.graph.parameters.keys()))
-            if begins_at_1(model):
-                assumptions["cuts of caches keep slot 0, as on GPU plugins of OpenVINO"] = None
-        assumptions |= dict.fromkeys(self._joined_inputs())
-        if self.shared:
-            assumptions[f"{', '.join(self.shared)} are equal in all rows that continue one sequence"] = None
-        return tuple(assumptions)
-
-    def _joined_inputs(self) -> Iterator[str]:
-        """Yield the axes of inputs that only the candidate broadcasts to each other, as text."""
-        first: dict[Expr, dict[Expr, str]] = {}
-        inputs = [model.graph.parameters for model in self.models]
-        for name in sorted(inputs[0].keys() & inputs[1].keys()):
-            values = [side[name] for side in inputs]
-            if values[0].rank == values[1].rank is not None:
-                shapes = [tensors.shape(value) for tensors, value in zip(self.sides, values, strict=True)]
-                for axis, (size, own) in enumerate(zip(*shapes, strict=True)):
-                    first.setdefault(own, {}).setdefault(size, f"axis {axis} of {name}")
-        for own, places in first.items():
-            begin, *others = places.values() if own.op != "number" else ("",)
-            yield from (f"{begin} has the size of {place}" for place in others)
-
-    def operators(self, results: Iterable[ComparedResult]) -> int:
-        """Return the number of the candidate's operators upstream of ``results``."""
-        values = [result.candidate for result in results if result.candidate is not None]
-        return len(upstream_operators(self.models[1].graph, values))
-
-    def unequal_or_downstream(self) -> list[ComparedResult]:
-        """Return the results that are not proven equal, and all results downstream of their producers.
-
-        A fused attention operator returns both a cache and a result that is computed from the cache.
-        """
-        graph, unequal, downstream = self.models[1].graph, [], set[int]()
-        for result in self.results:
-            node = None if result.candidate is None else result.candidate.node
-            if node not in downstream:
-                if self.is_equal(result):
-                    continue
-                if result.candidate is not None:
-                    producer = graph.producer(result.candidate)
-                    uses = graph.forward(producer.outputs, lambda use: use.node.outputs)
-                    downstream |= {producer.index, *(use.node.index for use in uses)}
-            unequal.append(result)
-        return unequal
-
-    def unequal(self) -> list[ComparedResult]:
-        """Return the results that are not proven equal."""
-        return [result for result in self.results if not self.is_equal(result)]
-
-    def is_equal(self, result: ComparedResult) -> bool:
-        """Return whether a result is proven equal in both models for every input."""
-        if result.candidate is None:
-            return False
-        try:
-            values = (result.reference, result.candidate)
-            parts = list(zip(range(2), values, result.orders, result.windows, strict=True))
-            sizes = [
-                [
-                    ex.number(window.count) if window and window.axis == axis else self.sides[side].shape(value)[axis]
-                    for axis in order
-                ]
-                for side, value, order, window in parts
-            ]
-            if sizes[0] != sizes[1] or not all(self._is_filled(*part) for part in parts):
-                return False
-            left, right = (self.expression(*part) for part in parts)
-        except UnknownError:
-            return False
-        if left is not right:
-            # A definition splits indices by the sizes that divide them, which may make both sides equal.
-            definitions = self.sides[0].definitions
-            left, right = (definitions.abstract("result", (), (side,), ()) for side in (left, right))
-        return left is right and not ex.uses([left], "opaque")
-
-
-#: Limit of rewritten expressions: per node, and in addition. Known exports require 1 to 6 per node.
-_WORK, _LEAST_WORK = 12, 8000
-
+#: Least number of layers of which equal ones are compared once.
+_MANY_LAYERS = 4
 
 Feed: TypeAlias = "Callable[[Comparer, Sequence[ComparedResult], Unequal], Fed]"
 """Runs the operators that are not proven equal on random inputs."""
@@ -347,8 +101,8 @@ def _undecided(candidate: Model, output: str, reason: str) -> StructureProof:
 
 def _compared(reference: Model, candidate: Model, outputs: list[str], feed: Feed | None) -> StructureProof:
     models = reference, candidate
-    weights = WeightDigests(models)
-    comparer = Comparer(models, weights, outputs, unpadded=False)
+    weights, layers = WeightDigests(models), _layers(models)
+    comparer = Comparer(models, weights, outputs, layers, unpadded=False)
     conditions = comparer.assumed, comparer.chunks
     # An output of another rank is one difference without an operator, too.
     total = comparer.operators(comparer.results) or 1
@@ -359,7 +113,7 @@ def _compared(reference: Model, candidate: Model, outputs: list[str], feed: Feed
     # A cache that is missing or in another place is one difference without an operator.
     equal = total - min(max(comparer.operators(unequal), len(unequal)), total)
     added = added_conditions(comparer.sides, upstream_operators(candidate.graph, _sources(candidate, unequal)))
-    comparer = Comparer(models, weights, outputs, unpadded=True)
+    comparer = Comparer(models, weights, outputs, layers, unpadded=True)
     unequal = comparer.unequal()
     if not unequal:
         return StructureProof(total, equal, total, (), comparer.rows, *conditions, added)
@@ -370,6 +124,14 @@ def _compared(reference: Model, candidate: Model, outputs: list[str], feed: Feed
     unpadded = total - min(max(len(left.operators), len(unequal)), total)
     fed = None if feed is None else feed(comparer, unequal, left)
     return StructureProof(total, equal, unpadded, regions, comparer.rows, *conditions, added, fed)
+
+
+def _layers(models: tuple[Model, Model]) -> Plan | None:
+    """Return the layers of both models; ``None`` if these are few, or cannot be separated."""
+    if len({cache.layer for cache in analyze_caches(models[0]).caches}) < _MANY_LAYERS:
+        return None
+    planned = plan(*models)
+    return None if isinstance(planned, str) else planned
 
 
 def _sources(candidate: Model, unequal: list[ComparedResult]) -> list[Value]:

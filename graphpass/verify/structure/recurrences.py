@@ -2,211 +2,31 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from functools import cached_property
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from graphpass.analysis.equations.token_loops import ends_early
 from graphpass.analysis.symbolic import expressions as ex
-from graphpass.analysis.symbolic.elements import Element, Index, Rule, UnknownError, done
-from graphpass.analysis.symbolic.equal_sizes import as_dimension, dimension_name
+from graphpass.analysis.symbolic.elements import Element, Index, Rule, UnknownError
 from graphpass.analysis.symbolic.expressions import ZERO, Expr, number
 from graphpass.analysis.symbolic.places import index_along
-from graphpass.analysis.symbolic.sizes import infer_sizes
 from graphpass.dialects.attributes import native_attributes
-from graphpass.ir.bodies import inlined
 from graphpass.ir.graph import Graph, Node
 from graphpass.ir.operators import CASTS, KEEPS_ORDER
 from graphpass.ir.values import REALS
-from graphpass.verify.structure.tensors import DefinedTensors, Inputs, Steps, closed, definitions_of
+from graphpass.verify.structure.model_tensors import LOOPS, BodyTensors, ModelTensors
+from graphpass.verify.structure.tensors import Steps, closed, definitions_of
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator
-
-    from graphpass.analysis.symbolic.elements import OperatorTable, Request
     from graphpass.ir.graph import Value
-    from graphpass.ir.model import Model
-    from graphpass.verify.structure.constants import Constants
     from graphpass.verify.structure.definitions import Definitions
 
 #: Name of the state before an iteration, in expressions.
 _STATE = "carried state"
 
-_LOOPS = ("Loop", "Scan", "TensorIterator")
-
-#: Operators of `inlined` bodies for outputs of loops; below, for all ports of loops.
-_RESULTS = ("Final", "Stacked")
-_PORTS = (*_RESULTS, "Carried", "Iteration", "Sliced")
-
-
-class LoopTensors(DefinedTensors):
-    """Elements of one model's tensors, including results of loops and of chunked linear attention."""
-
-    def __init__(
-        self,
-        model: Model,
-        table: OperatorTable,
-        inputs: Inputs,
-        definitions: Definitions,
-        constants: Constants,
-        rules: Mapping[Value, Rule],
-        steps: Mapping[Expr, Expr],
-    ) -> None:
-        """Prepare the evaluation; see `DefinedTensors`, and `Chunks` for ``rules`` and ``steps``."""
-        super().__init__(model, table, inputs, definitions, constants)
-        self._rules, self._steps = rules, steps
-
-    def _start(self, value: Value, index: Index) -> Generator[Request, Expr, Expr]:
-        rule = self._rules.get(value)
-        if rule is not None:
-            return rule(Element(self, self.graph.producer(value), value, index))
-        return super()._start(value, index)
-
-    @cached_property
-    def bodies(self) -> BodyTensors:
-        """Return the tensors in the bodies of loops."""
-        return BodyTensors(self)
-
-    @cached_property
-    def _asked(self) -> set[Expr]:
-        """Return the sizes of loop outputs whose inference is in progress."""
-        return set()
-
-    def assume(self, reference: DefinedTensors) -> None:
-        super().assume(reference)
-        if isinstance(reference, LoopTensors) and any(self.graph.of_op(*_LOOPS)):
-            self.bodies.assume(reference.bodies)
-
-    def _inferred(self, dimension: Expr) -> Expr:
-        size = self._steps.get(dimension, dimension)
-        if size is not dimension:
-            return self.size(size)
-        name = dimension_name(dimension)
-        place, *axes = name if isinstance(name, tuple) else (None,)
-        node = self.graph.nodes[place] if isinstance(place, int) else None
-        # A size in the body may be named after the output of its own loop, which would not terminate.
-        if node is None or node.op not in _LOOPS or dimension in self._asked:
-            return super()._inferred(dimension)
-        port, axis = axes
-        value = self.bodies.port(node.name, node.outputs[port])
-        if value is None:
-            return super()._inferred(dimension)
-        self._asked.add(dimension)
-        try:
-            return self.bodies.shape(value)[axis]
-        finally:
-            self._asked.remove(dimension)
-
-
-class BodyTensors(DefinedTensors):
-    """Elements of tensors in the bodies of loops, in the view by `inlined`."""
-
-    def __init__(self, outer: DefinedTensors) -> None:
-        """Map the values that the model and its inlined view share.
-
-        Args:
-            outer: Tensors of the model with the loops.
-        """
-        view = inlined(outer.model)
-        values = [value for node in view.graph.nodes for value in node.outputs]
-        times = Counter(value.name for value in values)
-        named = {value.name: value for node in outer.graph.nodes for value in node.outputs}
-        self._outer = outer
-        # A value in a body may have the name of one outside, so names must be unique.
-        both = {value: named[value.name] for value in values if times[value.name] == 1 and value.name in named}
-        self._same = {value: other for value, other in both.items() if view.graph.producer(value).op not in _PORTS}
-        own, others = view.analysis(infer_sizes), outer.model.analysis(infer_sizes)
-        self._outer_sizes: dict[Expr, Expr] = {}
-        for value, other in self._same.items():
-            mine, theirs = own.shape(value), others.shape(other)
-            for size, known in zip(mine or (), theirs or (), strict=mine is not None and theirs is not None):
-                if as_dimension(size) is not None:
-                    self._outer_sizes.setdefault(size, known)
-        inputs = Inputs({}, frozenset(), {}, {}, {})
-        super().__init__(view, outer._table, inputs, outer.definitions, outer._constants)
-        self._running = ""
-        self._unknown: set[str] = set()
-
-    def _inferred(self, dimension: Expr) -> Expr:
-        known = self._outer_sizes.get(dimension)
-        return super()._inferred(dimension) if known is None else self._outer.size(known)
-
-    def assumptions(self, nodes: Iterable[Node], *, tables: bool = False) -> Iterator[tuple[Node, Expr | None, Expr]]:
-        """See `DefinedTensors.assumptions`; the outer tensors have those of nodes outside bodies.
-
-        Returns:
-            As `DefinedTensors.assumptions`.
-        """
-        own = (node for node in nodes if self._same.keys().isdisjoint(node.outputs))
-        return super().assumptions(own, tables=tables)
-
-    def shape(self, value: Value) -> Index:
-        return self._outer.shape(self._same[value]) if value in self._same else super().shape(value)
-
-    def _start(self, value: Value, index: Index) -> Generator[Request, Expr, Expr]:
-        node = self.graph.producer(value)
-        other = self._same.get(value)
-        if node.op in _RESULTS and node.name != self._running:
-            loop = next((loop for loop in self._outer.graph.of_op(*_LOOPS) if loop.name == node.name), None)
-            if loop is None:
-                raise UnknownError("a loop in the body of another has no definition")
-            other = loop.outputs[node.attributes["port"]]
-        return super()._start(value, index) if other is None else done(self._outer.of(other, index))
-
-    def port(self, loop: str, value: Value) -> Value | None:
-        """Return a loop's output in the inlined view; ``None`` if several loops have its name.
-
-        Args:
-            loop: Name of the loop.
-            value: Output of the loop in the model.
-        """
-        ends = [node for node in self.graph.of_op(*_RESULTS) if node.name == loop]
-        own = [node.outputs[0] for node in ends if node.attributes["port"] == value.port]
-        return own[0] if len(own) == 1 else None
-
-    def iterations(self, loop: str) -> Expr | None:
-        """Return the number of iterations of a Loop; ``None`` for loops over slices.
-
-        Raises:
-            UnknownError: A condition may end the loop early.
-        """
-        node = next((node for node in self.graph.of_op("Iteration") if node.name == loop), None)
-        if node is None:
-            return None
-        count = node.attributes["count"]
-        if count is None or ends_early(self.graph, node):
-            raise UnknownError("the loop may end before the last iteration")
-        return self.of(count, (ZERO,) * (count.rank or 0))
-
-    def result(self, loop: str, value: Value, index: Index) -> Expr:
-        """Return an element of a loop's output.
-
-        Args:
-            loop: Name of the loop.
-            value: Output of the loop in the model.
-            index: Index of the element.
-
-        Raises:
-            UnknownError: The body contains an operation without a definition.
-        """
-        port = self.port(loop, value)
-        if port is None or loop in self._unknown:
-            raise UnknownError("the body of the loop has no definition")
-        before, around, self._running = len(self.misses), self._running, loop
-        try:
-            result = self.of(port, index)
-        finally:
-            self._running = around
-        if len(self.misses) > before:
-            self._unknown.add(loop)
-            raise UnknownError("an operation in the body of the loop has no definition")
-        return result
-
 
 def _loop(element: Element) -> Steps:
     tensors = element.elements
-    assert isinstance(tensors, LoopTensors)
+    assert isinstance(tensors, ModelTensors)
     yield from ()
     return tensors.bodies.result(element.node.name, element.value, element.index)
 
@@ -551,7 +371,7 @@ def _linear_attention(element: Element) -> Steps:
 
 
 RULES: dict[str, Rule] = {
-    **dict.fromkeys(_LOOPS, _loop),
+    **dict.fromkeys(LOOPS, _loop),
     "Carried": _carried,
     "Final": _final,
     "Iteration": _number,

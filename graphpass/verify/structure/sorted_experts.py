@@ -45,6 +45,10 @@ class SortedExperts:
                 whole, *others, last = counts
                 self.sizes |= dict.fromkeys(others) | {last: ex.subtract(whole, ex.add(ZERO, *others))}
 
+    def includes(self, node: Node) -> bool:
+        """Return whether a node slices rows, multiplies a slice, or concatenates the products."""
+        return node.index in self.rows or node.index in self._pieces.joins or node.index in self._pieces.cuts
+
     def element(self, node: Node, index: Index) -> Generator[Request, Expr, Expr] | None:
         """Return an element of a slice or of the Concat of products; otherwise ``None``.
 

@@ -210,7 +210,7 @@ class DefinedTensors(Elements):
         name = dimension_name(dimension)
         place, *axis = name if isinstance(name, tuple) else (None,)
         node = self.graph.nodes[place] if isinstance(place, int) else None
-        kind = None if node is None or node.op in self._table.elements else _kind(node, self)
+        kind = None if node is None or node.op in self._table.elements else kind_of(node, self)
         if node is None or kind is None or self._depth > _DEEPEST:
             return None
         self._depth += 1
@@ -298,7 +298,7 @@ class DefinedTensors(Elements):
         if any(self._sizes.shape(value) is None for value in node.sources):
             return None
         operands = (None if value is None else (_family(value), self.shape(value)) for value in node.inputs)
-        return _kind(node, self) or node, *operands
+        return kind_of(node, self) or node, *operands
 
     def _start(self, value: Value, index: Index) -> Generator[Request, Expr, Expr]:
         node = self.graph.producer(value)
@@ -446,8 +446,13 @@ def closed(define: Callable[[Element], Steps], *, by_part: bool = False) -> Rule
     return rule
 
 
-def _kind(node: Node, tensors: DefinedTensors) -> tuple[str, int] | None:
-    """Return a key of operator and attributes; ``None`` if equal operands may give other results."""
+def kind_of(node: Node, tensors: DefinedTensors) -> tuple[str, int] | None:
+    """Return a key of operator and attributes; ``None`` if equal operands may give other results.
+
+    Args:
+        node: Node of the model.
+        tensors: Tensors of the model.
+    """
     is_changing = node.op in _CHANGING or "Random" in node.op or "loop" in node.attributes
     return None if is_changing else meaning(node, tensors.model)
 
@@ -467,7 +472,7 @@ def as_function(element: Element, reason: str) -> Steps:
     """
     tensors, node = element.elements, element.node
     assert isinstance(tensors, DefinedTensors)
-    kind = _kind(node, tensors)
+    kind = kind_of(node, tensors)
     if kind is None:
         raise UnknownError(reason)
 
@@ -533,4 +538,4 @@ def _same_place(value: Value, index: Index) -> Generator[Request, Expr, Expr]:
     return (yield value, index)
 
 
-__all__ = ["DefinedTensors", "Leaf", "Steps", "UnknownError", "closed", "definitions_of"]
+__all__ = ["DefinedTensors", "Leaf", "Steps", "UnknownError", "closed", "definitions_of", "kind_of"]

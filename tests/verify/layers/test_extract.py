@@ -7,7 +7,7 @@ from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.runtime import open_session
 from graphpass.testing import run, tiny_model
 from graphpass.verify.layers.extract import extract
-from graphpass.verify.layers.plan import plan
+from graphpass.verify.parts import plan
 
 TOKENS = [[5, 6, 7]]
 

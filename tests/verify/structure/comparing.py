@@ -14,7 +14,7 @@ from onnx import helper, numpy_helper
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.ir.model import Model
-from graphpass.verify.structure.proof import ComparedResult, Comparer
+from graphpass.verify.structure.comparer import ComparedResult, Comparer
 from graphpass.verify.structure.weights import WeightDigests
 
 

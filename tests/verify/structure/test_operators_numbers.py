@@ -12,7 +12,8 @@ import pytest
 
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.openvino.model import OpenVINOModel
-from graphpass.verify.structure.proof import Comparer, compare_structures
+from graphpass.verify.structure.comparer import Comparer
+from graphpass.verify.structure.proof import compare_structures
 from graphpass.verify.structure.weights import WeightDigests
 
 

@@ -18,7 +18,8 @@ from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.io import load
 from graphpass.ir.model import Model
-from graphpass.verify.structure.proof import Comparer, compare_structures
+from graphpass.verify.structure.comparer import Comparer
+from graphpass.verify.structure.proof import compare_structures
 from graphpass.verify.structure.weights import WeightDigests
 
 SIZE = 4

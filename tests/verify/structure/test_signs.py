@@ -10,7 +10,7 @@ from onnx import numpy_helper
 
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.dialects.onnx.model import OnnxModel
-from graphpass.verify.structure.proof import Comparer
+from graphpass.verify.structure.comparer import Comparer
 from graphpass.verify.structure.signs import is_positive, is_total
 from graphpass.verify.structure.weights import WeightDigests
 

@@ -10,14 +10,14 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from graphpass.analysis.caches.chain import LayerChain, find_chain
+from graphpass.analysis.caches.chain import LayerChain, find_chain, is_after_sum, is_sum
 from graphpass.ir.values import fixed_size
 from graphpass.verify.identities import Contents, identify
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
 
-    from graphpass.ir.graph import Value
+    from graphpass.ir.graph import Node, Value
     from graphpass.ir.model import Model
 
 
@@ -60,6 +60,22 @@ class Part:
         width = fixed_size(self.entry, -1)
         outside = (cut for cut in self.chain.cuts if not first < cut.node <= last)
         return {cut.node: cut for cut in outside if fixed_size(cut, -1) == width}
+
+    def sources(self, node: Node) -> tuple[Value | None, ...]:
+        """Return the inputs of a node from which the part computes its values.
+
+        Args:
+            node: A node upstream of the part's ends, in the graph of the whole model.
+        """
+        graph = self.chain.graph
+        if node.op in {"Parameter", "ReadValue"}:
+            return node.inputs if node.name in self.reads else ()
+        if node.index in self.outside:
+            sums = is_sum(graph, self.outside[node.index])
+            return tuple(value for port, value in enumerate(node.inputs) if sums and is_after_sum(node, port))
+        if self.exit is not None and node.index == self.exit.node and is_sum(graph, self.exit):
+            return tuple(value for port, value in enumerate(node.inputs) if not is_after_sum(node, port))
+        return node.inputs
 
 
 @dataclass(frozen=True, eq=False)
