@@ -298,7 +298,11 @@ class Elements:
                     reason = f"it depends on more than {self.limit} elements"
                     expr = self._opaque(*root, self.graph.producer(value), reason)
                     return self._known.setdefault(root, expr)
-                running.append((request, self._start(*request)))
+                try:
+                    running.append((request, self._start(*request)))
+                except IndexError:
+                    answer = self._known[request] = self._opaque(*request, self.graph.producer(request[0]), _MALFORMED)
+                    continue
             (value_, index_), rule = running[-1]
             try:
                 request = rule.send(answer)  # type: ignore[arg-type] # a generator starts with None

@@ -68,6 +68,8 @@ class SizeRules(OperandSizes):
         shape = self.shape(node.inputs[0])
         if shape is None or any(origin is not None and origin >= len(shape) for origin in effect.origins):
             return None
+        if any(axis >= len(effect.origins) for axis in effect.along):
+            return None
         sizes: list[Expr | None] = [ONE if origin is None else shape[origin] for origin in effect.origins]
         change = CHANGES.get(effect.kind)
         if change is not None:

@@ -196,10 +196,14 @@ class _Builder:
                 self._add_port(op, "Sliced", (source,), parameter.output(0), attributes)
             else:
                 self.values[parameter.get_name(), 0] = source
-        unread = [parameter for parameter in parameters if (parameter.get_name(), 0) not in self.values]
-        for parameter in unread:
-            self._add_port(op, "Iteration", (), parameter.output(0), number)
-        if op.get_type_name() == "Loop" and not unread:
+        counted = op.get_special_body_ports()[0] if op.get_type_name() == "Loop" else -1
+        for place, parameter in enumerate(parameters):
+            if place == counted:
+                self._add_port(op, "Iteration", (), parameter.output(0), number)
+            elif (parameter.get_name(), 0) not in self.values:
+                # Nothing is fed to it.
+                self._add_port(op, "Undefined", (), parameter.output(0), loop)
+        if op.get_type_name() == "Loop" and counted < 0:
             # Iterations are counted even if the body does not read their number.
             index, name = len(self.nodes), op.get_friendly_name()
             count = Value(index, 0, f"{name}/iteration", (), "i64")

@@ -41,6 +41,9 @@ _MOST_CONDITIONS = 48
 #: Longer sums become definitions where they are factors or bases, which keeps the work linear in experts and layers.
 _MOST_TERMS = 8
 
+#: Maximum exponent of a power that is written as a product.
+_MOST_FACTORS = 64
+
 #: Maximum number of cases of an expression whose conditions are moved outermost.
 _MOST_CASES = 48
 
@@ -216,7 +219,7 @@ class Algebra:
             return self.times(number(lead**exponent), self.power(self.scaled(base, 1 / lead), exponent))
         if base.op == "raise" and _is_one_power(base.args[0], base.args[1], float(exponent)):
             return self.power(base.args[0], base.args[1] * exponent)
-        if base.op == "raise" and float(exponent).is_integer() and exponent > 0:
+        if base.op == "raise" and float(exponent).is_integer() and 0 < exponent <= _MOST_FACTORS:
             return self.times(*[base] * int(exponent))
         if base.op == "times" and float(exponent).is_integer():
             return self.times(*(self.power(factor, exponent) for factor in base.args))

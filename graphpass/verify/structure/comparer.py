@@ -286,6 +286,8 @@ class Comparer:
         try:
             values = (result.reference, result.candidate)
             parts = list(zip(range(2), values, result.orders, result.windows, strict=True))
+            if any(len(self.sides[side].shape(value)) != len(order) for side, value, order, _ in parts):
+                return False
             sizes = [
                 [
                     ex.number(window.count) if window and window.axis == axis else self.sides[side].shape(value)[axis]

@@ -331,8 +331,8 @@ class _Operator(LinearAttentionLayer):
     def __init__(self, element: Element) -> None:
         self._element, attributes = element, native_attributes(element.node)
         rule = str(attributes.get("update_rule", "gated_delta"))
-        if attributes.get("state_window", 0):
-            raise UnknownError("state_window has no definition")
+        if attributes.get("state_window", 0) or rule not in {"linear", "gated", "delta", "gated_delta"}:
+            raise UnknownError("state_window, and further update rules, have no definition")
         self.definitions = definitions_of(element)
         self.decays, self.corrects = rule in {"gated", "gated_delta"}, rule in {"delta", "gated_delta"}
         self.heads, self.kv_heads = int(attributes["q_num_heads"]), int(attributes["kv_num_heads"])

@@ -104,6 +104,13 @@ def test_functions_that_differ_somewhere_have_two_forms(one, other):
     assert forms.normal(one) is not forms.normal(other)
 
 
+def test_large_powers_of_roots_are_not_multiplied_out():
+    forms = algebra()
+    large = forms.power(forms.power(X, 0.5), 1e9)
+    assert (large.op, large.args[1]) == ("raise", 1e9)
+    assert forms.power(forms.power(X, 0.5), 4.0).op == "times"
+
+
 def test_conditions_on_indices_are_outermost():
     forms, is_first = algebra(), ex.less(ROW, number(2))
     crossed = ex.multiply(ex.choose(is_first, X, Y), ex.choose(is_first, Y, X))

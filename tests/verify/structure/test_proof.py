@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy
 import onnx
+import onnx.parser
 import pytest
 from mutants import attributes, moves, triggers  # noqa: F401 - registers their faults
 from mutants.faults import faults
@@ -269,3 +270,30 @@ def test_rows_without_keys_occur_in_padding_only(family):
     found = compare_structures(reference, run_once(reference, "drop-row-guards").model)
     assert found is not None
     assert found.equal < found.unpadded == found.operators
+
+
+@pytest.mark.parametrize(
+    ("body", "other"),
+    [
+        (
+            "wide = Neg (y)",
+            "whole = Shape (y) one = Constant <value_int = 1> () rows = Gather (one, whole) wide = Expand (y, rows)",
+        ),
+        (
+            "wide = Neg (y)",
+            "axis = Constant <value_ints = [0]> () mean = ReduceMean <keepdims = 0> (y, axis) "
+            "wide = Transpose <perm = [0, 1, 2]> (mean)",
+        ),
+        ("wide = Transpose <perm = [1, 0]> (z)", "wide = Transpose <perm = [1, 0]> (x)"),
+    ],
+    ids=["Gather from a scalar", "a result with fewer axes", "an axis too few"],
+)
+def test_malformed_candidates_are_not_equal(body, other):
+    def model_of(body: str) -> OnnxModel:
+        text = f"""<ir_version: 9, opset_import: ["": 18]>
+        malformed (float[batch, length, 4] x, float[batch, length, 4] y, float[batch, length] z) => (logits, rest) {{
+            {body} logits = Concat <axis = -1> (wide, wide) rest = Concat <axis = -1> (x, y)
+        }}"""
+        return OnnxModel(onnx.shape_inference.infer_shapes(onnx.parser.parse_model(text)))
+
+    assert unequal(model_of(body), model_of(other), unpadded=False)

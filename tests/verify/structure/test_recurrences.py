@@ -242,6 +242,16 @@ def test_transposed_states_are_not_equal(body, other):
     assert not differs(model, model.clone())
 
 
+def test_inputs_of_a_body_that_are_not_fed_are_not_the_number_of_the_iteration():
+    model = loop_without_number(3, reads_number=True)
+    assert not differs(model, model.clone())
+    other = model.clone()
+    (native,) = operators(other.ov_model, "Loop")
+    native.set_special_body_ports([-1, 0])
+    other.mark_edited()
+    assert differs(model, other)
+
+
 def test_slices_of_openvino_are_reported():
     model = loop("final")
     assert not differs(model, run_once(model, "to-openvino").model)
@@ -254,16 +264,19 @@ def differs(reference: Model, candidate: Model) -> bool:
     return "attended" in {result.name for result in comparer.unequal()}
 
 
-def loop_without_number(turns: int, *, carries: bool = True, goes_on: bool = True) -> OpenVINOModel:
-    """Return a model of a Loop over 3 tokens, whose body does not read the number of the iteration."""
+def loop_without_number(
+    turns: int, *, carries: bool = True, goes_on: bool = True, reads_number: bool = False
+) -> OpenVINOModel:
+    """Return a model of a Loop over 3 tokens, whose body does not read the number of the iteration by default."""
     x = ops.parameter([2, 3, 4], numpy.float32, name="x")
     x.output(0).set_names({"x"})
     token, state = (ops.parameter([2, 1, 4], numpy.float32) for _ in range(2))
-    total = ops.add(state, token)
+    number = ops.parameter([], numpy.int64)
+    total = ops.add(state, ops.multiply(token, ops.convert(number, "f32")) if reads_number else token)
     results = [ops.constant(numpy.array([goes_on])), total, ops.multiply(total, numpy.float32(2))]
     loop = ops.loop(ops.constant(numpy.int32(turns)), ops.constant(numpy.array(True)))
-    loop.set_function(openvino.Model(results, [token, state], "body"))
-    loop.set_special_body_ports([-1, 0])
+    loop.set_function(openvino.Model(results, [token, state, *([number] if reads_number else [])], "body"))
+    loop.set_special_body_ports([2 if reads_number else -1, 0])
     loop.set_sliced_input(token, x.output(0), 0, 1, 1, -1, 1)
     start = ops.reduce_mean(x, ops.constant(numpy.int64([1])), True)
     loop.set_merged_input(state, start.output(0), total.output(0))
