@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Literal
 
 from graphpass.analysis.symbolic.bounds import is_natural
@@ -418,6 +418,12 @@ def negate(operand: Expr) -> Expr:
     if operand.op == "not":
         negated: Expr = operand.args[0]
         return negated
+    return _inverse(operand)
+
+
+@lru_cache(maxsize=1 << 14)
+def _inverse(operand: Expr) -> Expr:
+    """Return the negation; computed once, because nested and long conditions share operands."""
     if operand.op == "not_positive":
         return _not_positive(subtract(ONE, operand.args[0]))
     if operand.op in {"and", "or"}:

@@ -93,3 +93,13 @@ def test_rounding_keeps_small_integers():
     assert ex.round_to("bf16", few) is few
     assert ex.round_to("bf16", K).op == "apply"
     assert ex.round_to("f16", number(2049)) is number(2048)
+
+
+def test_nested_choices_between_two_numbers_are_linear_in_their_number():
+    """Each level negates the condition of the previous one, which doubles the work unless negations are shared."""
+    number_read, chosen = ex.read("x", (K,), "int"), K
+    for level in range(150):
+        chosen = ex.choose(ex.less(number_read, number(level)), chosen, (K, Q)[level % 2])
+    for x in (-1, 0, 7, 148, 149, 200):
+        meant = next(("kq"[level % 2] for level in reversed(range(150)) if x >= level), "k")
+        assert value_at(chosen, {K: 1, Q: 0, PAST: 1, LENGTH: 1}, lambda *_, x=x: x) == (meant == "k")
