@@ -35,9 +35,9 @@ def hides(root: Expr) -> Expr:
 
 def _is_bounded(expr: Expr) -> bool:
     """Return whether a choice is the maximum of a number and a bound below `MASKED_BELOW`."""
-    condition, value, bound = expr.args
+    _, value, bound = expr.args
     limit = bound.as_number
-    return limit is not None and limit < MASKED_BELOW and condition is ex.at_most(bound, value)
+    return limit is not None and limit < MASKED_BELOW and expr is ex.maximum(value, bound)
 
 
 def _sum_hides(expr: Expr) -> Expr:

@@ -11,6 +11,7 @@ from graphpass.testing import parse_model
 KEY = ex.index("key", ex.length("keys", 1))
 IS_TOKEN = ex.read("attention_mask", (KEY,), "bool")
 LOWEST, BIAS = number(-3.4e38), ex.read("bias", (KEY,), "real")
+LOGARITHM = ex.apply("log", (BIAS,))
 PADDING = ex.negate(IS_TOKEN)
 
 
@@ -25,6 +26,8 @@ PADDING = ex.negate(IS_TOKEN)
         (ex.multiply(ex.choose(IS_TOKEN, ZERO, ONE), LOWEST), PADDING, ZERO),
         (ex.multiply(ex.subtract(ONE, ex.choose(IS_TOKEN, ONE, ZERO)), number(-(10**9))), PADDING, ZERO),
         (ex.add(ex.choose(IS_TOKEN, ZERO, LOWEST), BIAS), PADDING, BIAS),
+        (ex.maximum(BIAS, LOWEST), FALSE, BIAS),
+        (ex.maximum(LOGARITHM, LOWEST), FALSE, LOGARITHM),
     ],
 )
 def test_low_numbers_exclude_keys(added, hidden_if, at_visible_keys):
