@@ -8,6 +8,10 @@ from graphpass.ir.graph import Graph, Value
 #: Embeddings of the new tokens, in models without an embedding table.
 EMBEDDINGS = "inputs_embeds"
 
+#: Whether each new token is part of an image, and the features of these tokens that layers add to hidden states
+#: ``[levels, tokens, hidden]``, as exports of Qwen3-VL have.
+VISUAL_MASK, VISUAL_FEATURES = "visual_pos_masks", "deepstack_visual_embeds"
+
 #: The new tokens, or their embeddings.
 TOKEN_INPUTS = ("input_ids", EMBEDDINGS)
 

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 _SEED = 20
 
+#: Token ids that are multiples of it stand for images in trials and comparisons.
+_VISUAL = 3
+
 
 def text_embeddings(model: Model) -> Embed:
     """Return a function that maps token ids to the input embeddings of ``model``.
@@ -103,7 +106,18 @@ def let_take_ids(model: Model, *sessions: DecodeSession) -> None:
     beside = find_text_embeddings(model)
     embed = seeded_embeddings(hidden) if beside is None else _embeddings_of(beside)
     for session in takers:
-        session.embed_with(embed)
+        session.embed_with(_with_features(embed, hidden, session.visual_levels))
+
+
+def _with_features(embed: Embed, hidden: int, levels: int) -> Embed:
+    """Return ``embed`` with visual features, random for every third token id and 0 for others."""
+    features = seeded_embeddings(levels * hidden)
+
+    def embed_all(ids: NDArray[np.int64]) -> NDArray[np.float32]:
+        is_visual = ids % _VISUAL == 0
+        return np.concatenate([embed(ids), features(ids) * is_visual[:, :, None]], axis=-1)
+
+    return embed_all if levels else embed
 
 
 def seeded_embeddings(hidden: int) -> Embed:

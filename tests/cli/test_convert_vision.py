@@ -48,7 +48,13 @@ def generated(folder: Path, backend: str) -> list[str]:
 
 @pytest.mark.parametrize(
     ("name", "target"),
-    [("qwen2_vl", "cpu"), *(pytest.param("llava", name, marks=pytest.mark.slow) for name in ("cpu", "paged"))],
+    [
+        ("qwen2_vl", "cpu"),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (("llava", "cpu"), ("llava", "paged"), ("qwen3_vl", "paged"))
+        ),
+    ],
 )
 def test_openvino_genai_generates_the_same(capfd: Any, tmp_path: Path, name: str, target: str) -> None:
     source, out = vision(name), tmp_path / "out"

@@ -8,7 +8,7 @@ import pytest
 from support.models import vision
 
 import graphpass
-from graphpass.verify import compare_within
+from graphpass.verify import compare, compare_within
 
 if TYPE_CHECKING:
     from graphpass.ir.model import Model
@@ -34,6 +34,24 @@ def test_positions_along_the_wrong_axis_are_found(layers: bool) -> None:
     assert found.divergence is not None
     failed = found.sequences[found.divergence.sequence]
     assert "of an image" in failed.description
+
+
+def with_features_of_other_tokens(model: Model) -> Model:
+    """Let each token of an image have the features of the token after it."""
+    model = model.clone()
+    graph, rewriter = model.graph, model.rewriter()
+    (gather,) = (use.node for use in graph.uses(graph.parameters["deepstack_visual_embeds"]) if use.node.op == "Gather")
+    uses = list(graph.uses(gather.outputs[0]))
+    shifted = rewriter.under("fault").op("Roll", gather.outputs[0], [1], [0])
+    for use in uses:
+        rewriter.redirect(use.node, use.port, shifted)
+    rewriter.finish()
+    return model
+
+
+def test_features_of_other_tokens_are_found() -> None:
+    model = graphpass.load(vision("qwen3_vl"))
+    assert compare(model, with_features_of_other_tokens(model), steps=1).divergence is not None
 
 
 @pytest.mark.slow

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from graphpass.analysis.attention.find import find_attention
 from graphpass.analysis.caches.packed import flat_caches
 from graphpass.analysis.caches.states import shifted_in
-from graphpass.analysis.symbolic.folding import starts_at_first
+from graphpass.analysis.symbolic.folding import fold_scalar, starts_at_first
 from graphpass.ir.cache import Cache, Inventory
 from graphpass.ir.graph import Graph, Node
+from graphpass.ir.inputs import VISUAL_FEATURES
 from graphpass.ir.model import Model
 from graphpass.ir.operators import CASTS, KEEPS_ORDER, NEW_TOKENS, SHAPE_READERS, SOURCES
 from graphpass.ir.types import is_fixed
@@ -37,6 +38,7 @@ class StepTokens:
         returned: Outputs that return inputs of ``passed_on``, and outputs that depend on no input or variable.
         starts: Inputs with the slot of the first new token of each row, ``[batch]``.
         totals: Inputs with the number of positions of each row, new tokens included, ``[batch]``.
+        levels: Number of features of each token of an image, besides its embedding.
     """
 
     one_by_one: bool = False
@@ -47,6 +49,7 @@ class StepTokens:
     returned: frozenset[str] = frozenset()
     starts: frozenset[str] = frozenset()
     totals: frozenset[str] = frozenset()
+    levels: int = 0
 
 
 def find_step_tokens(model: Model, inventory: Inventory) -> StepTokens:
@@ -78,7 +81,26 @@ def find_step_tokens(model: Model, inventory: Inventory) -> StepTokens:
         returned=constant_outputs(graph).union(*passed_on.values()),
         starts=_fed_to(graph, "TensorScatter", _START),
         totals=_fed_to(graph, "Attention", _IN_USE),
+        levels=visual_levels(graph),
     )
+
+
+def visual_levels(graph: Graph) -> int:
+    """Return the number of visual features that layers gather from the first axis of ``deepstack_visual_embeds``.
+
+    Args:
+        graph: A graph.
+
+    Returns:
+        The number; 0 if the input is missing, or read otherwise.
+    """
+    features = graph.parameters.get(VISUAL_FEATURES)
+    readers = [] if features is None else [use.node for use in graph.uses(features) if use.node.op not in SHAPE_READERS]
+    if any(node.op != "Gather" or node.attributes.get("axis", 0) != 0 for node in readers):
+        return 0
+    levels = [fold_scalar(graph, node.inputs[1]) for node in readers]
+    known = [int(level) for level in levels if level is not None and level >= 0]
+    return 1 + max(known) if known and len(known) == len(levels) else 0
 
 
 def _fed_to(graph: Graph, op: str, port: int) -> frozenset[str]:

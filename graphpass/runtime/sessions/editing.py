@@ -68,7 +68,7 @@ class EditableSession:
     def __init__(self, store: CacheStore) -> None:
         self.store = store
         self._inputs = inputs = store.inputs
-        self._embeddings = Embeddings(inputs.hidden) if inputs.takes_embeddings else None
+        self._embeddings = Embeddings(inputs.hidden, inputs.levels) if inputs.takes_embeddings else None
         may_hide = bool(store.growing) and inputs.takes_mask and not store.sees_entries
         order = functools.partial(store.model.analysis, past_order)
         self._compaction = CompactionPolicy(order if may_hide else lambda: "index", store.steps_per_copy)

@@ -27,8 +27,15 @@ class Embeddings:
         embed: Maps token ids to rows; ``None`` if only embeddings can be fed.
     """
 
-    def __init__(self, hidden: int | None) -> None:
+    def __init__(self, hidden: int | None, levels: int = 0) -> None:
+        """Begin without rows.
+
+        Args:
+            hidden: Declared size of a row; ``None`` if it is dynamic.
+            levels: Number of visual features in a row, after the embedding and of its size.
+        """
         self.hidden = hidden
+        self._text = None if hidden is None else hidden // (1 + levels)
         self.embed: Embed | None = None
         self._rows: dict[int, NDArray[np.float32]] = {}
         self._enough = _FEW
@@ -37,7 +44,8 @@ class Embeddings:
         """Return the hash of each row, and store the rows.
 
         Args:
-            tokens: Embeddings [batch, length, hidden], or ids [batch, length] if `embed` is set.
+            tokens: Embeddings [batch, length, hidden], with or without visual features, or ids [batch, length] if
+                `embed` is set.
 
         Returns:
             int64 [batch, length].
@@ -52,12 +60,13 @@ class Embeddings:
                 raise UsageError("GP241", message, "call embed_with on the session to feed ids")
             array = self.embed(array.astype(np.int64))
         rows = np.asarray(array, np.float32)
-        if rows.ndim != 3 or not rows.size or self.hidden not in (None, rows.shape[2]):
-            size = "hidden" if self.hidden is None else self.hidden
+        fits = self.hidden is None or rows.shape[-1] in (self._text, self.hidden)
+        if rows.ndim != 3 or not rows.size or not fits:
+            size = "hidden" if self.hidden is None else self._text
             message = f"inputs_embeds must be [batch, length, {size}] and not empty, but is {list(rows.shape)}"
             raise UsageError("GP241", message)
-        # Callers may change their array before a row is fed again.
-        rows = rows.copy()
+        # A copy, since callers may change their array before a row is fed again; features of text are 0.
+        rows = np.pad(rows, [(0, 0), (0, 0), (0, (self.hidden or rows.shape[2]) - rows.shape[2])])
         ids = numbers(rows)
         self._rows.update(zip(ids.ravel().tolist(), rows.reshape(-1, rows.shape[2]), strict=True))
         return ids

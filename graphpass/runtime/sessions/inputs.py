@@ -14,7 +14,15 @@ from graphpass.analysis.caches.step_tokens import StepTokens, find_step_tokens
 from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Axes, Cache, Inventory
 from graphpass.ir.element_types import ELEMENT_TYPES
-from graphpass.ir.inputs import EMBEDDINGS, KEPT_LOGITS, NEW_SLOTS, PAST_LENGTH, SOURCE_SLOTS
+from graphpass.ir.inputs import (
+    EMBEDDINGS,
+    KEPT_LOGITS,
+    NEW_SLOTS,
+    PAST_LENGTH,
+    SOURCE_SLOTS,
+    VISUAL_FEATURES,
+    VISUAL_MASK,
+)
 from graphpass.ir.model import Model
 from graphpass.ir.types import Port, is_fixed, shape_text
 
@@ -28,7 +36,7 @@ _NONE = np.zeros(0, np.int64)
 #: Ranks of inputs that are not [batch, length]. An input of this name and another rank has another meaning.
 _RANKS = {
     **dict.fromkeys(("cache_position", "beam_idx", SOURCE_SLOTS, PAST_LENGTH, "steps_back"), (1,)),
-    **dict.fromkeys(("tree_mask", EMBEDDINGS), (3,)),
+    **dict.fromkeys(("tree_mask", EMBEDDINGS, VISUAL_FEATURES), (3,)),
     "position_ids": (2, 3),
 }
 
@@ -46,7 +54,8 @@ class StepInputs:
         tree_mask: f32 [1, length, length], a bias on the scores between new tokens; ``None`` for zeros.
         moves: Source and destination slots of a reorder before the step, int64 [n] each.
         steps_back: Number of steps that the model undoes in its linear caches before this one.
-        embeddings: f32 [batch, length, hidden], the new tokens for input ``inputs_embeds``.
+        embeddings: f32 [batch, length, hidden], the new tokens for input ``inputs_embeds``, each with its visual
+            features, zeros for text.
     """
 
     input_ids: NDArray[np.int64]
@@ -80,7 +89,8 @@ class InputPlan:
         takes_tree: Whether the model has input ``tree_mask``, which hides new tokens from each other.
         takes_moves: Whether the model can move entries of its growing caches, and drop the last ones.
         takes_embeddings: Whether tokens are fed as embeddings, not as ids.
-        hidden: Fixed size of an embedding; ``None`` if it is dynamic.
+        hidden: Fixed size of a token's row, its embedding and visual features; ``None`` if it is dynamic.
+        levels: Number of visual features, each of the size of an embedding.
         axes: Leading axes of positions: ``(3,)`` for time, height and width; ``()`` for one position per token.
     """
 
@@ -106,6 +116,12 @@ class InputPlan:
             hint = "if its attention is PagedAttention: graphpass run MODEL -p unpage-caches -o OUT"
             raise UnsupportedError("GP320", message, hint)
         makers = _makers(inventory, step_tokens, embeddings=self.takes_embeddings)
+        sizes = [size if isinstance(size, int) else None for size in (tokens and tokens.shape) or (None, None, None)]
+        hidden = sizes[2] if self.takes_embeddings else None
+        self.levels = step_tokens.levels if hidden is not None else 0
+        self.hidden = hidden if hidden is None else hidden * (1 + self.levels)
+        if hidden is not None and self.levels:
+            makers |= _visual_makers(hidden, self.levels)
         self._feeds = [
             (
                 port.name,
@@ -117,9 +133,7 @@ class InputPlan:
         if tokens is None:
             names = f"{TOKENS[0]} or {EMBEDDINGS}"
             raise UnsupportedError("GP320", f"no input accepts token ids or embeddings: none is called {names}")
-        sizes = [size if isinstance(size, int) else None for size in tokens.shape or (None, None, None)]
         self.batch, self._length = sizes[:2]
-        self.hidden = sizes[2] if self.takes_embeddings else None
         positions = fed["position_ids"].shape or () if "position_ids" in fed else ()
         self.axes = tuple(size for size in positions[:-2] if isinstance(size, int))
         self.takes_mask = "attention_mask" in fed and (linear or not step_tokens.masks_new_tokens)
@@ -208,6 +222,24 @@ def _makers(
 def _embeddings_of(step: StepInputs) -> Array:
     assert step.embeddings is not None
     return step.embeddings
+
+
+def _visual_makers(hidden: int, levels: int) -> dict[str, Callable[[StepInputs], Array]]:
+    """Return the feeds of a model that reads embeddings and visual features of ``hidden`` elements."""
+
+    def parts(step: StepInputs) -> Array:
+        rows = _embeddings_of(step)
+        return rows.reshape(*rows.shape[:2], 1 + levels, hidden)
+
+    def is_visual(step: StepInputs) -> Array:
+        return np.asarray(parts(step)[:, :, 1:].any(axis=(2, 3)))
+
+    def features(step: StepInputs) -> Array:
+        # openvino.genai feeds one row of zeros if no token is visual; models index the last row for text.
+        chosen = parts(step)[is_visual(step), 1:]
+        return np.swapaxes(chosen if len(chosen) else np.zeros((1, levels, hidden)), 0, 1)
+
+    return {EMBEDDINGS: lambda step: parts(step)[:, :, 0], VISUAL_MASK: is_visual, VISUAL_FEATURES: features}
 
 
 def _convolution_window(inventory: Inventory, packed: Iterable[int]) -> int | None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from graphpass.engine.view import Sees, View, is_mistaken, judged, listed, names_of, not_stateful_ir
 from graphpass.ir.cache import Inventory
-from graphpass.ir.inputs import TOKEN_INPUTS
+from graphpass.ir.inputs import TOKEN_INPUTS, VISUAL_FEATURES, VISUAL_MASK
 from graphpass.ir.model import Model
 from graphpass.ir.types import Dimension, shape_text
 
@@ -21,7 +21,9 @@ CONSUMER = "openvino.genai"
 
 Shape = tuple["Dimension", ...] | None
 
-_FED = frozenset({*TOKEN_INPUTS, "attention_mask", "position_ids", "token_type_ids", "beam_idx"})
+_FED = frozenset(
+    {*TOKEN_INPUTS, *(VISUAL_MASK, VISUAL_FEATURES), "attention_mask", "position_ids", "token_type_ids", "beam_idx"}
+)
 
 
 def view(model: Model, inventory: Inventory) -> View:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from graphpass.ir.inputs import NEW_SLOTS, PAST_LENGTH, SOURCE_SLOTS, TOKEN_INPUTS
+from graphpass.ir.inputs import NEW_SLOTS, PAST_LENGTH, SOURCE_SLOTS, TOKEN_INPUTS, VISUAL_FEATURES, VISUAL_MASK
 
 #: Inputs that NPUW recognizes, some only for certain families; it treats all others as caches.
 KNOWN_INPUTS = frozenset(
-    {*TOKEN_INPUTS, "attention_mask", "position_ids", "beam_idx", "token_type_ids", "per_layer_inputs"}
+    {
+        *TOKEN_INPUTS,
+        *(VISUAL_MASK, VISUAL_FEATURES),
+        *("attention_mask", "position_ids", "beam_idx", "token_type_ids", "per_layer_inputs"),
+    }
 )
 
 #: Inputs added by passes for editing caches, and for observing or reverting steps.

@@ -22,7 +22,7 @@ from itertools import islice
 from graphpass.analysis.caches.logits_cut import crosses_logits_cut
 from graphpass.analysis.caches.masks import find_masks
 from graphpass.analysis.caches.past import beam_gather
-from graphpass.analysis.caches.step_tokens import absorbs_padding
+from graphpass.analysis.caches.step_tokens import absorbs_padding, visual_levels
 from graphpass.analysis.equations.activations import position_counters
 from graphpass.analysis.lengths.past_order import order_of_numbers
 from graphpass.analysis.pattern import Match, op, var
@@ -31,7 +31,7 @@ from graphpass.engine.findings import Finding
 from graphpass.engine.view import names_of
 from graphpass.ir.cache import BHSD, Cache, Inventory
 from graphpass.ir.graph import Graph, Node
-from graphpass.ir.inputs import TOKEN_INPUTS
+from graphpass.ir.inputs import EMBEDDINGS, TOKEN_INPUTS, VISUAL_FEATURES, VISUAL_MASK
 from graphpass.ir.miss import Miss, MissError
 from graphpass.ir.model import Model
 from graphpass.ir.operators import SIZE_PORTS, SLICES
@@ -53,7 +53,11 @@ _REQUEST = f"{_NPUW}/llm_infer_request.cpp"
 _VALUES = f"{_NPUW}/npuw_transformations/optimize_value_tensors.cpp"
 _MASKS = f"{_NPUW}/npuw_transformations/phi3_sliding_mask.cpp"
 _WEIGHTS = f"{_NPUW}/util_xarch.cpp"
+_VISUAL = f"{_NPUW}/npuw_transformations (DeepstackScatterToAdd)"
 _STATELESS = "src/core/src/pass/stateful_to_stateless.cpp"
+
+#: Element types of inputs other than i64.
+_TYPES = {"beam_idx": "i32", VISUAL_MASK: "boolean", VISUAL_FEATURES: "f32"}
 
 _COUNTED = op.Range(...)
 _ROW = op.Unsqueeze(op.Unsqueeze(_COUNTED | op.Add(_COUNTED, ...), ...), ...)
@@ -148,15 +152,18 @@ def _inputs(model: Model, inventory: Inventory) -> Iterator[Finding]:
         if names.intersection(TOKEN_INPUTS) and len(shape) > 1 and isinstance(shape[1], int):
             reason = f"its length is fixed to {shape[1]} positions, and NPUW requires another length for prompts"
             yield Finding("input", port.name, "refused", reason=reason, source=_RESHAPE)
-        fed = "i32" if "beam_idx" in names else "i64"
+        fed = next((kind for name, kind in _TYPES.items() if name in names), "i64")
         if not names & KNOWN_INPUTS:
             reason = "NPUW treats inputs of other names as caches, and reshapes them like caches"
             if names & EDITING_INPUTS:
                 reason += f": use the model without it; {_instead(inventory)}"
             yield Finding("input", port.name, "refused", reason=reason, source=_RESHAPE)
-        elif port.element_type != fed and "inputs_embeds" not in names:
+        elif port.element_type != fed and EMBEDDINGS not in names:
             reason = f"it is {port.element_type}, not {fed}"
             yield Finding("input", port.name, "refused", reason=reason, source=_REQUEST)
+        elif VISUAL_FEATURES in names and visual_levels(model.graph):
+            reason = "layers gather and add it, and NPUW feeds it only to layers that scatter it into hidden states"
+            yield Finding("input", port.name, "wrong", reason=reason, source=_VISUAL)
 
 
 def _positions(model: Model, inventory: Inventory) -> Iterator[Finding]:

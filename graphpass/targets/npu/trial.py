@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from graphpass.analysis.caches.step_tokens import visual_levels
 from graphpass.engine.findings import Observation
 from graphpass.ir.model import Model
 from graphpass.ir.phase import Phase
@@ -40,12 +41,15 @@ def generate(compiled, forced, rounds=False):
     tokens, past, chosen, logits = [5, 9, 17, 33, 21], 0, [], []
     for step in range(8):
         length = len(tokens)
+        visual = numpy.array([[token % 3 == 0 and not past for token in tokens]])
         feeds = {
             "input_ids": numpy.array([tokens]),
             "inputs_embeds": rows[[token % len(rows) for token in tokens]][None],
             "attention_mask": numpy.ones((1, past + length), numpy.int64),
             "position_ids": numpy.broadcast_to(numpy.arange(past, past + length), (*axes, 1, length)).copy(),
             "token_type_ids": numpy.zeros((1, length), numpy.int64),
+            "visual_pos_masks": visual,
+            "deepstack_visual_embeds": rows[None, : max(visual.sum(), 1)].repeat(levels, 0) * visual.any(),
             "beam_idx": numpy.zeros(1, numpy.int32),
         }
         request.infer({name: value for name, value in feeds.items() if name in ports})
@@ -114,7 +118,9 @@ def observe(model: Model) -> Observation | str:
         tried = "compiled on NPUW's generic path on the CPU, and ran once"
         return _observed(run_worker(_OPTIONS + _STATIC, model, tried), "outputs", _STATIC_TOLERANCE)
     done = run_worker(
-        f"{_OPTIONS}\ntolerance = {_TOLERANCE}\n{_DECODER}", model, "compiled with NPUW on the CPU, and ran 8 steps"
+        f"{_OPTIONS}\ntolerance = {_TOLERANCE}\nlevels = {visual_levels(model.graph)}\n{_DECODER}",
+        model,
+        "compiled with NPUW on the CPU, and ran 8 steps",
     )
     if "unknown" in done.answer and done.refused is None:
         return f"the reference on the CPU plugin fails: {done.answer['unknown']}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from graphpass.analysis.caches.step_tokens import visual_levels
 from graphpass.engine.findings import Observation
 from graphpass.ir.model import Model
 from graphpass.targets.worker import run_worker
@@ -31,11 +32,21 @@ def placed(port, leading):
     axes = [size.get_length() for size in list(port.partial_shape)[: rank - 1 - len(leading)]]
     return numpy.broadcast_to(positions, (*axes, *leading, len(tokens))).copy()
 
+def in_a_row(port, values):
+    return values.reshape([1] * (port.partial_shape.rank.get_length() - 1) + [-1])
+
 def typed(port, leading):
-    return numpy.zeros((*[1] * (port.partial_shape.rank.get_length() - 1), len(tokens)), numpy.int64)
+    return in_a_row(port, numpy.zeros_like(tokens))
+
+def marked(port, leading):
+    return in_a_row(port, tokens % 3 == 0)
+
+def features(port, leading):
+    return numpy.random.default_rng(1).standard_normal((levels, (tokens % 3 == 0).sum(), *hidden), numpy.float32)
 
 #: Inputs with shapes that differ from model to model.
 shaped = {"inputs_embeds": embeddings, "position_ids": placed, "token_type_ids": typed}
+shaped |= {"visual_pos_masks": marked, "deepstack_visual_embeds": features}
 
 def made(port, known, leading=()):
     name = next(name for name in port.get_names() if name in known or name in shaped)
@@ -84,7 +95,8 @@ def observe(model: Model) -> Observation:
     Returns:
         The observation, with the ids of the transformed variables.
     """
-    done = run_worker(_WORKER, model, "ran SDPAToPagedAttention on a copy")
+    levels = f"levels = {visual_levels(model.graph)}"
+    done = run_worker(f"{levels}\n{_WORKER}", model, "ran SDPAToPagedAttention on a copy")
     if done.refusal is not None:
         return done.refusal
     reads = model.graph.of_op("ReadValue")

@@ -3,7 +3,7 @@
 import pytest
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.caches.step_tokens import absorbs_attention, absorbs_padding, find_step_tokens
+from graphpass.analysis.caches.step_tokens import absorbs_attention, absorbs_padding, find_step_tokens, visual_levels
 from graphpass.testing import parse_model
 
 MODEL = """%tokens = Parameter : f32[b, n, 4]
@@ -66,3 +66,19 @@ def test_padding_changes_states_that_no_mask_weighs(text, absorbs):
     cache = next(cache for cache in inventory.of_kind("linear") if cache.read == "state")
     assert absorbs_padding(model, cache) == absorbs
     assert not absorbs_attention(model, cache)
+
+
+@pytest.mark.parametrize(
+    ("reads", "levels"),
+    [
+        ("%a = Gather({}, 0) {{axis=0}}\n%b = Gather({}, 2) {{axis=0}}\n%c = Add(%a, %b)", 3),
+        ("%c = Gather({}, 1) {{axis=1}}", 0),
+        ("%c = Gather({}, %level) {{axis=0}}", 0),
+        ("%d = ReduceSum({}, [0])\n%c = Relu(%d)", 0),
+    ],
+)
+def test_visual_features_are_counted_by_the_layers_that_gather_them(reads, levels):
+    features = "%deepstack_visual_embeds"
+    inputs = f"{features} = Parameter : f32[levels, n, 8]\n%level = Parameter : i64[]\n"
+    model = parse_model(f"{inputs}{reads.format(features, features)}\nResult(%c) {{name=out}}", "openvino")
+    assert visual_levels(model.graph) == levels

@@ -6,7 +6,9 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import openvino
 import pytest
+from support.decode import EXACT
 from support.input_embeddings import with_input_embeddings
 from support.loaded import exported
 from support.models import vision
@@ -156,6 +158,44 @@ class TestImages:
         got = session.step(new).copy()
         assert session.prefill(prompt[[1, 0]], position_ids=positions[:, [1, 0]]) is not None
         np.testing.assert_allclose(got, session.step(new), atol=1e-4)
+
+
+class TestVisualFeatures:
+    """Qwen3-VL adds features of images to hidden states after its first layers."""
+
+    def test_features_follow_the_embedding_in_a_row(self) -> None:
+        model = language_model("qwen3_vl")
+        session, prompt = open_session(model), rows(2, 6)
+        assert session.visual_levels == 1
+        features = rows(2, 6, seed=1)
+        features[0, [0, 5]] = features[1, 1:] = 0
+        logits = session.prefill(np.concatenate([prompt, features], axis=-1))
+        feeds = {
+            "inputs_embeds": prompt,
+            "attention_mask": np.ones((2, 6), np.int64),
+            "position_ids": np.broadcast_to(np.arange(6), (3, 2, 6)).copy(),
+            "visual_pos_masks": features.any(axis=-1),
+            "deepstack_visual_embeds": features[features.any(axis=-1)][None],
+            "beam_idx": np.arange(2, dtype=np.int32),
+        }
+        request = openvino.compile_model(model.ov_model, "CPU", EXACT).create_infer_request()
+        request.infer(feeds)
+        np.testing.assert_allclose(logits, request.get_tensor("logits").data, atol=1e-5)
+
+    def test_rows_without_features_are_text(self) -> None:
+        session, prompt = open_session(language_model("qwen3_vl")), rows(1, 7)
+        text = session.prefill(prompt).copy()
+        np.testing.assert_array_equal(session.prefill(np.concatenate([prompt, 0 * prompt], axis=-1)), text)
+
+    def test_tokens_of_an_image_are_fed_again_with_their_features(self) -> None:
+        session, prompt = open_session(language_model("qwen3_vl")), rows(1, 7)
+        whole = np.concatenate([prompt, rows(1, 7, seed=1)], axis=-1)
+        expected = session.prefill(whole).copy()
+        session.prefill(whole[:, :5])
+        left = session.align(whole)
+        assert left.shape == (1, 2, 64)
+        np.testing.assert_allclose(session.step(left), expected[:, 5:], atol=1e-4)
+        assert session.align(np.concatenate([prompt, 0 * prompt], axis=-1)).shape == (1, 7, 64)
 
 
 def test_a_saved_state_keeps_embeddings_and_positions(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from onnxruntime.quantization import QuantType, quantize_dynamic
-from support.models import export
+from support.models import export, vision
 from support.static_scales import in_static_int8
 
 import graphpass
@@ -27,3 +27,11 @@ def test_caches_are_rounded_without_fused_attention(tmp_path):
     report = check_model(made, "npu")
     assert report.confirmation.outcome == "confirmed", report.confirmation.contradictions
     assert report.holds
+
+
+def test_visual_features_that_layers_gather_do_not_reach_them():
+    report = check_model(graphpass.load(vision("qwen3_vl")), "npu")
+    assert report.confirmation.outcome == "confirmed", report.confirmation.contradictions
+    assert [(finding.name, finding.verdict) for finding in report.findings if finding.verdict == "wrong"] == [
+        ("deepstack_visual_embeds", "wrong")
+    ]
