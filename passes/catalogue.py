@@ -56,6 +56,7 @@ _ROOMS = {
         "inline-functions",
         "fold-branches",
         "select-branch",
+        "select-rows",
         "to-openvino",
     ),
     "devices": (

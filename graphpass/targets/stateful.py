@@ -138,6 +138,7 @@ class StatefulTarget(Target):
         has_loops = any(model.graph.of_op("LinearAttention", "Loop", "Scan", "TensorIterator"))
         names = [
             *_to_openvino(model),
+            *_if(_chooses_tables(model), "select-rows"),
             *_if(has_loops or has_chunks, "fuse-gated-delta-net"),
             *_if(has_chunks and not self.pages_states, "rechunk-linear-attention"),
             *_if(first is not None, f"compute-cross-caches{{source={quote(str(first))}}}"),
@@ -200,6 +201,11 @@ def _reads_other_columns(model: Model, inventory: Inventory) -> bool:
     from graphpass.analysis.equations.token_weights import find_weighing
 
     return find_step_tokens(model, inventory).masks_new_tokens or bool(model.analysis(find_weighing).of_others)
+
+
+def _chooses_tables(model: Model) -> bool:
+    """Return whether an If has only matrices as results, such as rotary tables."""
+    return any(all(value.rank == 2 for value in node.outputs) for node in model.graph.of_op("If"))
 
 
 def _lacks_mask(model: Model, inventory: Inventory) -> bool:

@@ -6,10 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from graphpass.analysis.attention.rotary import positions_of_angles
+from graphpass.analysis.caches.masks import find_elements
 from graphpass.analysis.equations.activations import find_activations
 from graphpass.analysis.equations.positions import PositionRow, find_position_rows
+from graphpass.analysis.symbolic.elements import Elements, UnknownError
+from graphpass.analysis.symbolic.expressions import ONE, ZERO
 from graphpass.analysis.symbolic.folding import fold_elements
 from graphpass.analysis.symbolic.sizes import Sizes, infer_sizes
+from graphpass.analysis.symbolic.step import TOTAL
 from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.ir.graph import Graph, Node, Use, Value
 from graphpass.ir.model import Model
@@ -22,7 +26,9 @@ _POSITIONS = "position_ids"
 
 #: Operators between positions and the angles of a rotary embedding.
 _TOWARDS_ANGLES = (
-    MOVES | SLICES | {"Broadcast", "Add", "Concat", "Einsum", "Gather", "MatMul", "Multiply", "ScatterNDUpdate"}
+    MOVES
+    | SLICES
+    | {"Broadcast", "Add", "Concat", "Einsum", "Gather", "MatMul", "Minimum", "Multiply", "ScatterNDUpdate"}
 )
 
 #: Operators between positions and the factors by which they scale activations.
@@ -41,7 +47,8 @@ class ExposePositionIds(Pass[Model]):
 
     Two uses require the input ``position_ids``: paged attention (openvino.genai's default backend), whose caches have
     no length to read, and edits of a cache, which change positions. Rotary and learned embeddings, factors that depend
-    on positions, and the largest position where it selects frequencies, read the input; masks still compare slots.
+    on positions, and the largest position or the length if it selects frequencies, read the input; masks still compare
+    slots.
 
     An unused input of that name, as in optimum-intel's exports of qwen3_5_text, is treated as missing.
 
@@ -82,6 +89,11 @@ class ExposePositionIds(Pass[Model]):
         Range -> Unsqueeze(0) -> ReduceMax -> Greater(., length) -> Select(., frequencies, frequencies) -> Cos
     After:
         position_ids (Parameter) -> ReduceMax -> Greater(., length) -> Select(., frequencies, frequencies) -> Cos
+
+    Before:
+        Greater(length of attention_mask, length) -> Select(., Gather(table, Range), Gather(table, Range))
+    After:
+        Greater(ReduceMax(position_ids) + 1, length) -> Select(., Gather(table, position_ids), ...)
 
     Before:
         Range -> Unsqueeze -> Tile(., [1, 1, n]) -> GatherElements(table [1, positions, n])
@@ -129,6 +141,8 @@ class ExposePositionIds(Pass[Model]):
         for embedding in uses:
             node, port = embedding.use.node, embedding.use.port
             rewriter.redirect(node, port, sources.of(embedding, node.source(port).element_type))
+        for use in _selecting_lengths(model) if uses else ():
+            rewriter.redirect(use.node, use.port, sources.length(use.node.source(use.port)))
         rewriter.forget_shapes(_computed_by(model, uses))
         for reshape, shape in _single_rows(graph, uses):
             rewriter.set_shape(reshape, shape)
@@ -210,6 +224,29 @@ class _Sources:
             made[done, element_type] = self._write.op("Convert", made[done, "i64"], to=element_type, label=name)
         return made[done, element_type]
 
+    def length(self, value: Value) -> Handle:
+        """Return the largest position plus one, in the rank and element type of ``value``."""
+        largest = self._write.op("ReduceMax", self._made[(), "i64"], axes=[0, 1], keep=False)
+        whole = self._write.op("Add", largest, 1)
+        placed = self._write.op("Unsqueeze", whole, axes=[0]) if value.rank else whole
+        return self._write.op("Convert", placed, to=value.element_type)
+
+
+def _selecting_lengths(model: Model) -> Iterator[Use]:
+    """Yield uses of the number of positions that only select rotary tables or frequencies."""
+    graph, elements = model.graph, model.analysis(find_elements)
+    for node in graph.of_op(*COMPARISONS):
+        for port, value in enumerate(node.sources):
+            if value.rank in {0, 1} and _is_length(elements, value) and _only_selects(graph, node.outputs):
+                yield Use(node, port)
+
+
+def _is_length(elements: Elements, value: Value) -> bool:
+    try:
+        return elements.shape(value) in {(), (ONE,)} and elements.of(value, (ZERO,) * (value.rank or 0)) is TOTAL
+    except UnknownError:
+        return False
+
 
 def _leads_to_embedding(graph: Graph, use: Use) -> bool:
     return any(
@@ -233,14 +270,25 @@ def _leads_to_factor(graph: Graph, use: Use) -> bool:
 
 def _selects_angles(graph: Graph, use: Use) -> bool:
     """Return whether the use is a maximum of all positions that only selects frequencies."""
-    if use.node.op != "ReduceMax" or use.port != 0 or use.node.outputs[0].rank != 0:
-        return False
+    is_largest = use.node.op == "ReduceMax" and use.port == 0 and use.node.outputs[0].rank == 0
+    return is_largest and _only_selects(graph, use.node.outputs)
+
+
+def _only_selects(graph: Graph, values: tuple[Value, ...]) -> bool:
+    """Return whether ``values`` reach only cosines, sines and tables of them."""
 
     def outputs(use: Use) -> tuple[Value, ...]:
-        return use.node.outputs if use.node.op in _TOWARDS_SELECTION else ()
+        return use.node.outputs if use.node.op in _TOWARDS_SELECTION and not _selects_rows(graph, use) else ()
 
-    ends = {reached.node.op for reached in graph.forward(use.node.outputs, outputs)} - _TOWARDS_SELECTION
-    return len(ends) > 0 and ends <= {"Cos", "Sin"}
+    ends = [use for use in graph.forward(values, outputs) if not outputs(use)]
+    return bool(ends) and all(use.node.op in {"Cos", "Sin"} or _selects_rows(graph, use) for use in ends)
+
+
+def _selects_rows(graph: Graph, use: Use) -> bool:
+    """Return whether ``use`` is the condition of a Select between rows of tables."""
+    rows = [graph.producer(value) for value in use.node.sources[1:]]
+    is_condition = use.node.op == "Select" and use.port == 0
+    return is_condition and all(node.op == "Gather" and is_table(graph, node.source()) for node in rows)
 
 
 def _scales_activations(graph: Graph, use: Use) -> bool:

@@ -218,6 +218,10 @@ class Counting:
         if self.embedding == "unsqueezed rows":
             rows = ops.unsqueeze(ops.gather(table, self.places, ops.constant(0)), integers(0, 1))
             return ops.add(words, ops.squeeze(ops.multiply(rows, ops.constant(numpy.float32(2))), integers(1)))
+        if self.embedding == "tables chosen by the length":
+            others = numpy.concatenate([table.data[:1], -table.data[1:]])
+            chosen = [ops.gather(ops.constant(each), row, ops.constant(0)) for each in (others, table.data)]
+            return ops.add(words, ops.select(ops.greater(self.end, ops.constant(5)), *chosen))
         if self.embedding == "none":
             return words
         if self.embedding == "factor":
@@ -280,6 +284,7 @@ class Counting:
         ("numbers of a table", "past"),
         ("factor", "past"),
         ("selected by the largest", "past"),
+        ("tables chosen by the length", "past"),
         ("one row of kept length", "past"),
         ("flattened indices", "past"),
         ("indices of one number", "past"),
@@ -315,8 +320,9 @@ def test_positions_of_each_embedding_are_exposed(embedding, counted):
     numpy.testing.assert_array_equal(infer(after.ov_model, given)["logits"][:, :, 0], first)
 
 
-def test_the_largest_position_is_that_of_the_input():
-    after, _ = exposed(Counting("selected by the largest").build())
+@pytest.mark.parametrize("embedding", ["selected by the largest", "tables chosen by the length"])
+def test_the_largest_position_is_that_of_the_input(embedding):
+    after, _ = exposed(Counting(embedding).build())
     (largest,) = after.graph.of_op("ReduceMax")
     assert after.graph.producer(largest.source()).name == "position_ids"
 
