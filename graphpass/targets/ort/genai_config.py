@@ -13,7 +13,7 @@ from typing import Any
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.errors import PreconditionError, UnsupportedError
 from graphpass.ir.cache import BHSD, Cache
-from graphpass.ir.inputs import TOKEN_INPUTS, token_input
+from graphpass.ir.inputs import EMBEDDINGS, TOKEN_INPUTS, token_input
 from graphpass.ir.model import Model
 from graphpass.ir.values import fixed_size
 from graphpass.targets.consumers.ort_genai import template_of
@@ -190,6 +190,11 @@ def why_no_generic_decoder(model: Model) -> str | None:
         return "the names of its caches do not follow one template with the layer's number"
     if windows and not recurrent and set(kinds := _kinds_of_layers(model)) != set(range(len(keys) + len(windows))):
         return f"its caches are numbered {', '.join(map(str, kinds))}; expected caches of one kind in each layer"
+    if EMBEDDINGS in unfed:
+        return (
+            f"its input {EMBEDDINGS} is fed only in folders that also have models of images and of the embedding, "
+            "which this target does not write: export the model with its embedding, or use target ort"
+        )
     if unfed:
         return f"its input {unfed[0]} is not fed"
     tokens = token_input(model.graph)

@@ -36,6 +36,8 @@ FORM = """%from = Add(%queries, -4)
         (FORM.replace("Add(%queries, -4)", "Subtract(%queries, 4)"), ["inside"]),
         ("%from = Add(%keys, 4)\n%mask = LessEqual(%from, %queries)", ["mask"]),
         ("%mask = LessEqual(%keys, %queries)", []),
+        ("%apart = Subtract(%queries, %keys)\n%mask = GreaterEqual(%apart, 6)", ["mask"]),
+        ("%apart = Subtract(%queries, %keys)\n%mask = GreaterEqual(%apart, 0)", []),
         ("%from = Add(%y, -4)\n%mask = Greater(%keys, %from)", []),
     ],
 )

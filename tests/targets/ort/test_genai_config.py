@@ -83,6 +83,7 @@ def renamed(model, old, new):
     [
         ("past.1.key", "other.1.key", "do not follow one template"),
         ("position_ids", "places", "its input places is not fed"),
+        ("position_ids", "inputs_embeds", "export the model with its embedding, or use target ort"),
         ("logits", "scores", "it has no output logits"),
     ],
 )
