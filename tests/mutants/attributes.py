@@ -52,10 +52,13 @@ _register("GroupQueryAttention", "local_window_size", lambda old, node: old + 1 
 _register("GroupQueryAttention", "rotary_interleaved", _flipped_if_rotary)
 _register("GroupQueryAttention", "scale", lambda old, node: old * 1.001 if old else None)
 _register("GroupQueryAttention", "softcap", lambda old, node: old * 1.1 if old else 5.0)
+_register("GroupQueryAttention", "smooth_softmax", lambda old, node: 1 if not old and node.input(11) is None else None)
+_register("LinearAttention", "scale", lambda old, node: old * 1.001 if old else None)
 _register("MoE", "activation_alpha", lambda old, node: old * 1.01 if old else None)
 _register("MoE", "normalize_routing_weights", _flipped)
 _register("QMoE", "normalize_routing_weights", _flipped)
 _register("RotaryEmbedding", "interleaved", _flipped)
+_register("RotaryEmbedding", "scale", lambda old, node: 1.01)
 _register("Softmax", "axis", lambda old, node: 2 if node.outputs[0].rank == 4 else None)
 
 

@@ -32,7 +32,7 @@ from graphpass.errors import GraphpassError
 from graphpass.io import load
 from graphpass.ir.model import Model
 from graphpass.verify import compare_within
-from mutants import attributes, hidden  # noqa: F401 - registers their faults
+from mutants import attributes, hidden, layers  # noqa: F401 - registers their faults
 from mutants.faults import Fault, faults
 
 #: Enough for any fixture.
@@ -93,8 +93,8 @@ def converted(pair: str) -> tuple[Model, Model, str]:
 @functools.cache
 def deep(source: str) -> Path:
     """Return the file of a model like ``llama@24``, with random weights."""
-    name, _, layers = source.partition("@")
-    return scaled(name, "tiny", Path(tempfile.mkdtemp(prefix="mutants-")), int(layers), seed=1)
+    name, _, count = source.partition("@")
+    return scaled(name, "tiny", Path(tempfile.mkdtemp(prefix="mutants-")), int(count), seed=1)
 
 
 def judged(reference: Model, result: Model, padding: str, fault: Fault, budget: str = WHOLE) -> str:
