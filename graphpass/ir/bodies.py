@@ -3,7 +3,8 @@
 Operators of a body occur once in the view. These nodes stand for the operator with bodies, under its name:
 
 ``If``
-    One node for each output. Inputs: the condition and the results of the branches.
+    One node for each output, with the attribute ``joins``. Inputs: the condition and the results of the branches. Other
+    views have one If with all outputs, whose inputs are the condition and the values that its branches read.
 ``Carried``
     A loop-carried tensor at the start of an iteration. Input: its initial value.
 ``Sliced``

@@ -137,7 +137,7 @@ def before(graph: Graph, value: Value, labels: Labels, sizes: Sizes | None = Non
         axis = node.attributes["axis"]
         join = PathStep("join", node, (labels[axis] if -len(labels) <= axis < len(labels) else None,))
         return [step for value in node.inputs for step in _step(value, labels, join)]
-    if node.op == "If":
+    if node.op == "If" and "joins" in node.attributes:
         return [step for value in node.inputs[1:] for step in _step(value, labels)]
     if node.op == "DequantizeLinear":
         kinds: tuple[StepKind, ...] = ("dequantized", "scale", "zero_point")

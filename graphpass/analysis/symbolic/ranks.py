@@ -93,6 +93,8 @@ def _gathered(node: Node, rank: int, _: Counts) -> int | None:
 
 def _common(node: Node, *_: object) -> int | None:
     """Return the rank of an If whose branches have the same one."""
+    if "joins" not in node.attributes:
+        return None
     ranks = {value.rank for value in node.inputs[1:] if value is not None}
     return ranks.pop() if len(ranks) == 1 else None
 

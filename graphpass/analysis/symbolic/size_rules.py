@@ -275,7 +275,12 @@ class SizeRules(OperandSizes):
     def _choice(self, node: Node) -> Inferred:
         shapes = [shape for source in node.inputs[1:] if (shape := self.shape(source)) is not None]
         rank = node.outputs[0].rank
-        if self.proves or len(shapes) != len(node.inputs) - 1 or any(len(shape) != rank for shape in shapes):
+        if (
+            "joins" not in node.attributes
+            or self.proves
+            or len(shapes) != len(node.inputs) - 1
+            or any(len(shape) != rank for shape in shapes)
+        ):
             return None
         return tuple(sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*shapes, strict=True))
 

@@ -185,7 +185,8 @@ def _join(builder: _Builder, native: onnx.NodeProto, branches: tuple[_Scope, ...
         values = (
             scope.values.get(inner[name].output[port].name) for name, scope in zip(_BRANCHES, branches, strict=True)
         )
-        builder.add(native.name or output, "If", (builder.values.get(native.input[0]), *values), [output], native)
+        inputs = (builder.values.get(native.input[0]), *values)
+        builder.add(native.name or output, "If", inputs, [output], native, {"joins": True})
 
 
 def _loop(builder: _Builder, native: onnx.NodeProto) -> list[_Frame]:

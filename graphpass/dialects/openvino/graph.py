@@ -170,7 +170,7 @@ class _Builder:
                 joined.setdefault(entry.output_index, []).append(self.value(source))
         for output in branching.outputs():
             inputs = (self.value(branching.input_value(0)), *joined[output.get_index()])
-            self._add_port(branching, "If", inputs, output, {})
+            self._add_port(branching, "If", inputs, output, {"joins": True})
 
     def add_loop(self, op: Any) -> list[_Frame]:
         """Add a node for each input of a loop's body.

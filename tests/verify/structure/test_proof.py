@@ -13,7 +13,7 @@ from mutants import attributes, moves, triggers  # noqa: F401 - registers their 
 from mutants.faults import faults
 from support.loaded import converted, exported, run_once
 from support.models import exporters
-from verify.structure.comparing import unequal
+from verify.structure.comparing import read_by_openvino, unequal
 
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.dialects.onnx.model import OnnxModel
@@ -297,3 +297,25 @@ def test_malformed_candidates_are_not_equal(body, other):
         return OnnxModel(onnx.shape_inference.infer_shapes(onnx.parser.parse_model(text)))
 
     assert unequal(model_of(body), model_of(other), unpadded=False)
+
+
+def choosing(weights: str) -> OnnxModel:
+    """Return a model with an If on a computed condition, whose branches read two tensors."""
+    text = f"""<ir_version: 9, opset_import: ["": 18]>
+    choosing (float[batch, length, 4] x, float[batch, length, 4] y) => (float[batch, length, 8] logits) {{
+        shape = Shape (x) one = Constant <value_int = 1> () length = Gather (shape, one) is_long = Greater (length, one)
+        chosen = If (is_long) <
+            then_branch = then () => (float[batch, length, 4] sum) {{
+                weights = Constant <value_floats = {weights}> () weighed = Mul (x, weights) sum = Add (weighed, y) }},
+            else_branch = else () => (float[batch, length, 4] less) {{ less = Sub (x, y) }}
+        >
+        logits = Concat <axis = -1> (chosen, chosen)
+    }}"""
+    return OnnxModel(onnx.shape_inference.infer_shapes(onnx.parser.parse_model(text)))
+
+
+@pytest.mark.parametrize("read", [OnnxModel.clone, read_by_openvino])
+def test_another_branch_of_an_if_is_not_equal(read):
+    """An If of the main graph reads what its branches read, not their results."""
+    models = [read(choosing(weights)) for weights in ("[1.0, 2.0, 3.0, 4.0]", "[1.0, 2.5, 3.0, 4.0]")]
+    assert unequal(*models, unpadded=False)

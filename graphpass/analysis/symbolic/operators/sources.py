@@ -43,7 +43,7 @@ def _trilu(element: Element) -> Steps:
 
 def _if(element: Element) -> Steps:
     node = element.node
-    if len(node.inputs) != 3:
+    if len(node.inputs) != 3 or "joins" not in node.attributes:
         raise UnknownError("the values of its branches are not known")
     condition = yield node.source(0), (ZERO,) * (node.source(0).rank or 0)
     return ex.choose(ex.holds(condition), (yield node.source(1), element.index), (yield node.source(2), element.index))
