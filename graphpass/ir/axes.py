@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from graphpass.ir.cuts import is_set
 from graphpass.ir.graph import Node
-from graphpass.ir.operators import COMPRESSED_PRODUCTS, ELEMENTWISE, NORMS, SCATTERS, SPLITS
+from graphpass.ir.operators import COMPRESSED_PRODUCTS, ELEMENTWISE, NORMS, SCATTERS, SPLITS, is_foreign
 from graphpass.ir.values import fixed_size
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def axis_effect(node: Node, rank: int) -> AxisEffect | None:
     Returns:
         The effect; ``None`` if it is unknown, and for Reshape, whose axes follow from sizes; see `axis_groups`.
     """
-    rule = _RULES.get(node.op)
+    rule = None if is_foreign(node) else _RULES.get(node.op)
     return rule(node, rank) if rule is not None else None
 
 

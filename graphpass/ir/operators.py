@@ -235,3 +235,12 @@ def quantized_bits(node: Node) -> int | None:
     """Return the bits of a value in the caches of ``node``; ``None`` if unquantized."""
     kinds = {node.attributes.get(name, b"NONE") for name in ("k_quant_type", "v_quant_type")}
     return None if kinds == {b"NONE"} else int(node.attributes.get("kv_cache_bit_width", 8))
+
+
+#: Domains of ONNX whose operators are identified by name.
+_DOMAINS = frozenset({"", "ai.onnx", "ai.onnx.ml", "com.microsoft"})
+
+
+def is_foreign(node: Node) -> bool:
+    """Return whether an operator is of an unknown domain, where names may differ in meaning."""
+    return getattr(node.native, "domain", "") not in _DOMAINS

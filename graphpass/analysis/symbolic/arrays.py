@@ -22,6 +22,7 @@ from graphpass.analysis.symbolic.nodes import Identity
 from graphpass.analysis.symbolic.rounding import Array, typed
 from graphpass.analysis.symbolic.table import TABLE
 from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.operators import is_foreign
 
 #: Errors of incompatible operands, as in models for other lengths and in invalid graphs.
 UNFIT = (IndexError, KeyError, OverflowError, TypeError, ValueError, ZeroDivisionError)
@@ -31,7 +32,7 @@ _SERIALS = count()
 
 def is_known(node: Node) -> bool:
     """Return whether `computed` supports the operator of ``node``."""
-    return node.op in TABLE.elements or node.op in _BY_NUMPY
+    return not is_foreign(node) and (node.op in TABLE.elements or node.op in _BY_NUMPY)
 
 
 def computed(graph: Graph, node: Node, port: int, known: Mapping[Value, Array], largest: int) -> Array | None:

@@ -27,6 +27,7 @@ from graphpass.analysis.symbolic.expressions import (
 from graphpass.analysis.symbolic.nodes import Identity
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.miss import Miss
+from graphpass.ir.operators import is_foreign
 from graphpass.ir.values import INTEGERS, REALS
 
 Index: TypeAlias = "tuple[Expr, ...]"
@@ -331,7 +332,7 @@ class Elements:
 
     def _start(self, value: Value, index: Index) -> Generator[Request, Expr, Expr]:
         node = self.graph.producer(value)
-        rule = self._table.elements.get(node.op)
+        rule = None if is_foreign(node) else self._table.elements.get(node.op)
         if node.op == "Parameter":
             return done(self._parameter(node, value, index))
         if node.op == "Constant":

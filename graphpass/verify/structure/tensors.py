@@ -31,7 +31,7 @@ from graphpass.analysis.symbolic.step import PAST
 from graphpass.analysis.symbolic.table import TABLE
 from graphpass.dialects.signature import meaning
 from graphpass.ir.graph import Node, Value
-from graphpass.ir.operators import LOOP_ENTRIES, LOOP_EXITS, SOURCES
+from graphpass.ir.operators import LOOP_ENTRIES, LOOP_EXITS, SOURCES, is_foreign
 from graphpass.ir.values import INTEGERS, REALS
 from graphpass.verify.structure.definitions import Definition, Definitions
 from graphpass.verify.structure.signs import is_total
@@ -316,7 +316,7 @@ class DefinedTensors(Elements):
         if node.op in SOURCES and node.index in self._leaves:
             leaf = self._leaves[node.index]
             return done(self._leaf(leaf, index, _sort(value)))
-        if node.op not in {"Parameter", "Constant", *self._table.elements}:
+        if is_foreign(node) or node.op not in {"Parameter", "Constant", *self._table.elements}:
             return as_function(Element(self, node, value, index), f"operator {node.op} has no symbolic definition")
         return super()._start(value, index)
 

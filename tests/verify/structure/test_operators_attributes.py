@@ -184,3 +184,15 @@ def test_batch_axes_of_gather_count_from_the_end():
 
     assert is_equal(gathered(1), gathered(-1))
     assert not is_equal(gathered(0), gathered(1).clone())
+
+
+@pytest.mark.parametrize("kind", ["Relu", "Stacked", "Iteration"])
+def test_operators_of_other_domains_are_not_those_of_onnx(kind):
+    def model_of(operator: str) -> OnnxModel:
+        text = f"""<ir_version: 9, opset_import: ["": 18, "my.operators": 1]>
+        foreign (float[batch, length, 4] x) => (float[batch, length, 8] logits) <float[batch, length, 4] y> {{
+            y = {operator} (x) logits = Concat <axis = -1> (y, y)
+        }}"""
+        return OnnxModel(onnx.parser.parse_model(text))
+
+    assert not is_equal(model_of(f"my.operators.{kind}"), model_of("Relu"))
