@@ -139,7 +139,14 @@ class _Description:
                 pending += [(value.node, False) for value in reversed(inside)]
 
     def _sources(self, node: Node) -> Sequence[Value | None]:
-        moved = self._tensors.moved(node)
+        """Return the operands of which a node reads elements.
+
+        Raises:
+            UnknownError: The node computes the value before or after another layer.
+        """
+        entry, moved = self._part.entry, self._tensors.moved(node)
+        if node.index in self._part.outside and (entry is None or node.index != entry.node):
+            raise UnknownError("the layer reads a value between other layers")
         return (moved,) if moved else () if node.op in SHAPE_READERS else self._part.sources(node)
 
     def _record(self, node: Node) -> Hashable:
