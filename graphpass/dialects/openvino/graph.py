@@ -244,6 +244,8 @@ class _Builder:
                 attributes["axis"] = positive_axis(int(attributes["axis"]), counted.rank)
             if "batch_dims" in attributes and len(inputs) > 1:
                 attributes["batch_dims"] = positive_axis(int(attributes["batch_dims"]), inputs[1].rank)
+        if kind == "Divide" and op.get_element_type().is_integral() and native["m_pythondiv"]:
+            attributes["floors"] = True
         if kind == "StridedSlice" and (steps := self._constant_input(3, inputs)) is not None:
             attributes["steps"] = tuple(steps)
         return attributes | self._axes(op, kind, inputs) if kind in _AXIS_INPUTS else attributes

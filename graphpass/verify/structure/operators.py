@@ -7,6 +7,7 @@ from functools import reduce
 
 from graphpass.analysis.attention.added_masks import adds_infinity, hides, shown
 from graphpass.analysis.symbolic import expressions as ex
+from graphpass.analysis.symbolic.bounds import is_natural
 from graphpass.analysis.symbolic.elements import Element, OperatorTable, Rule, UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, TRUE, ZERO, Expr, number
 from graphpass.analysis.symbolic.open_sizes import einsum_axes
@@ -19,6 +20,20 @@ from graphpass.ir.values import MASKED_BELOW, REALS
 from graphpass.verify.structure import activations
 from graphpass.verify.structure.attention import gate_sink, share_of
 from graphpass.verify.structure.tensors import DefinedTensors, Steps, as_function, closed, definitions_of
+
+# Elementwise
+
+
+def _quotient(element: Element) -> Steps:
+    """Return an element of Divide.
+
+    Raises:
+        UnknownError: OpenVINO's specification rounds a negative quotient down, but its CPU plugin truncates.
+    """
+    if element.node.attributes.get("floors") and not is_natural((yield element.broadcast(0))):
+        raise UnknownError("devices round quotients of negative integers differently")
+    return (yield from TABLE.elements["Divide"](element))
+
 
 # Sums
 
@@ -331,6 +346,7 @@ def _identity_of(element: Element) -> Steps:
 RULES: dict[str, Rule] = {
     **TABLE.elements,
     "CumSum": _cum_sum,
+    "Divide": _quotient,
     "Dropout": _identity_of,
     "Einsum": _einsum,
     "Flatten": _reshape,

@@ -116,10 +116,11 @@ def _divide(element: Element) -> Steps:
     left, right = (yield element.broadcast(0)), (yield element.broadcast(1))
     if element.value.element_type in REALS:
         return ex.divide(left, right)
-    # ONNX truncates. OpenVINO's specification rounds down, but its CPU plugin (2026.4.1) truncates. A model that runs
-    # does not divide by 0.
-    if not (is_natural(left) and is_natural(right)):
-        raise UnknownError("it divides integers that may be negative, which devices round differently")
+    # OpenVINO has an attribute for floor division; ONNX truncates.
+    floors = element.node.attributes.get("floors", False)
+    # A model that runs does not divide by 0.
+    if not is_natural(right) or not (floors or is_natural(left)):
+        raise UnknownError("it divides integers that may be negative")
     quotient = divided(left, right)
     return quotient[0] if quotient is not None else ex.floor_divide(left, right)
 
