@@ -201,6 +201,31 @@ class Graph:
             yield node
             pending.extend(through(node))
 
+    def operands_first(
+        self, values: Iterable[Value | None], through: Callable[[Node], Iterable[Value | None]]
+    ) -> Iterator[Node]:
+        """Yield the nodes of `backward`, each once and after the nodes upstream of it.
+
+        The order depends on operands only, not on the order of nodes in the graph.
+
+        Args:
+            values: Start of the search; ``None`` entries are ignored.
+            through: Returns the inputs of a node that the search follows.
+        """
+        # A node is visited again after its inputs.
+        pending, seen = [(value, False) for value in reversed([*values])], set[int]()
+        while pending:
+            value, is_ready = pending.pop()
+            if value is None or value.node in seen:
+                continue
+            node = self.nodes[value.node]
+            if is_ready:
+                seen.add(value.node)
+                yield node
+            else:
+                pending.append((value, True))
+                pending += [(source, False) for source in reversed([*through(node)])]
+
     def forward(self, values: Iterable[Value], through: Callable[[Use], Iterable[Value]]) -> Iterator[Use]:
         """Yield the uses of ``values`` and the uses downstream, each once.
 

@@ -35,6 +35,23 @@ def the(graph: Graph, op: str) -> Node:
     return node
 
 
+@pytest.mark.parametrize("kinds", [("Relu", "Neg"), ("Neg", "Relu")])
+def test_operands_come_first_in_any_order_of_the_file(kinds):
+    both = [helper.make_node(kind, ["x"], [kind.lower()]) for kind in kinds]
+    add = helper.make_node("Add", ["neg", "relu"], ["sum"])
+    result = helper.make_node("Mul", ["sum", "neg"], ["y"])
+    graph = onnx_graph([*both, add, result], {"x": [2]}, ["y"])
+    ends = the(graph, "Result").inputs
+    names = [node.op for node in graph.operands_first(ends, lambda node: node.inputs)]
+    assert names == ["Parameter", "Negative", "Relu", "Add", "Multiply"]
+    assert [node.op for node in graph.operands_first(ends, lambda node: node.inputs[:1])] == [
+        "Parameter",
+        "Negative",
+        "Add",
+        "Multiply",
+    ]
+
+
 @pytest.mark.parametrize("name", ["llama", "lfm2", "granitemoehybrid", "mamba"])
 def test_inputs_of_a_node_come_before_it(name):
     graph = openvino_model(name).graph

@@ -103,20 +103,14 @@ class _Description:
         return value
 
     def _walk(self, end: Value) -> None:
-        pending = [(end.node, False)]
-        while pending:
-            index, is_ready = pending.pop()
-            if index in self._places:
-                continue
-            node = self._graph.nodes[index]
-            sources = self._sources(node)
-            if is_ready:
-                self._places[index] = len(self._records)
-                self._records.append(self._record(node, sources))
-            else:
-                pending.append((index, True))
-                values = [value for value in reversed(sources) if value is not None]
-                pending += [(value.node, False) for value in values if self._only_shape(node, value) is None]
+        def inside(node: Node) -> list[Value]:
+            values = [] if node.index in self._places else self._sources(node)
+            return [value for value in values if value is not None and self._only_shape(node, value) is None]
+
+        for node in self._graph.operands_first([end], inside):
+            if node.index not in self._places:
+                self._places[node.index] = len(self._records)
+                self._records.append(self._record(node, self._sources(node)))
 
     def _record(self, node: Node, sources: Iterable[Value | None]) -> object:
         types = [(value.element_type, _fixed(value)) for value in node.outputs]

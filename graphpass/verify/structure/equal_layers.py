@@ -119,24 +119,13 @@ class _Description:
         Raises:
             UnknownError: The elements of a value depend on more than the operators upstream of it in the layer.
         """
-        for end in ends:
-            self._walk(end)
+        for node in self._tensors.graph.operands_first(ends, self._inside):
+            self._places[node.index] = len(self._records)
+            self._records.append(self._record(node))
         return (*self._records, *(self._place(end) for end in ends))
 
-    def _walk(self, end: Value) -> None:
-        pending = [(end.node, False)]
-        while pending:
-            index, is_ready = pending.pop()
-            if index in self._places:
-                continue
-            node = self._tensors.graph.nodes[index]
-            if is_ready:
-                self._places[index] = len(self._records)
-                self._records.append(self._record(node))
-            else:
-                pending.append((index, True))
-                inside = [value for value in self._sources(node) if value and value != self._part.entry]
-                pending += [(value.node, False) for value in reversed(inside)]
+    def _inside(self, node: Node) -> list[Value | None]:
+        return [value for value in self._sources(node) if value != self._part.entry]
 
     def _sources(self, node: Node) -> Sequence[Value | None]:
         """Return the operands of which a node reads elements.
