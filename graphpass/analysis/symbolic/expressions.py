@@ -634,7 +634,7 @@ _MAKERS: dict[str, Callable[..., Expr]] = {
     "floor_quotient": floor_divide,
     "modulo": modulo,
     "at_most": _at_most,
-    "compared": lambda relation, left, right: _compared(relation, left, right),
+    "compared": _compared,
     "not_positive": _not_positive,
     "equal": equal,
     "zero": lambda expr: equal(expr, ZERO),

@@ -325,13 +325,13 @@ class Algebra:
                 factors[term] = factors.get(term, 0.0) + 1.0
                 largest[term] = max(largest.get(term, 0.0), 1.0)
         # Terms that cancel up to rounding are dropped, except for their poles. A factor may be infinite.
-        gone = [term for term, factor in factors.items() if abs(factor) <= _ROUNDING * largest[term] < math.inf]
+        is_gone = {term: abs(factor) <= _ROUNDING * largest[term] < math.inf for term, factor in factors.items()}
         kept = [
             term if factor == 1 else self.times(number(factor), term)
             for term, factor in factors.items()
-            if term not in gone
+            if not is_gone[term]
         ]
-        kept = [*dict.fromkeys((*kept, *(self.times(ZERO, term) for term in gone)))]
+        kept = [*dict.fromkeys((*kept, *(self.times(ZERO, term) for term in factors if is_gone[term])))]
         return ex.add(*integers, *kept) if integers or kept else ZERO
 
     def cases(self, expr: Expr, apart: Callable[[Expr], bool] = lambda _: True) -> Expr:
