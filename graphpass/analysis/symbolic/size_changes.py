@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from graphpass.analysis.symbolic.bounds import is_natural
-from graphpass.analysis.symbolic.equal_sizes import Vector, dimension, is_linear, is_negative
+from graphpass.analysis.symbolic.equal_sizes import Vector, dimension, dimensions, is_linear, is_negative
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, add, multiply, number, subtract
 from graphpass.analysis.symbolic.nodes import from_polynomial, polynomial
 from graphpass.analysis.symbolic.operand_sizes import OperandSizes
@@ -55,8 +55,12 @@ def _cut(sizes: OperandSizes, change: AxisChange, shape: Vector) -> Expr | None:
     first, last = (bound[change.place] for bound in bounds if bound is not None)
     stop = _position(whole, last)
     if not sizes.proves:
-        # Assume that the axis is at least as long as the slice.
         size = subtract(stop, _position(whole, first))
+        own = {atom for atom, _ in dimensions(whole)}
+        if is_linear(size) and any(factor < 0 and atom in own for atom, factor in dimensions(size)):
+            # x[-1:7] is shorter for a longer axis, and empty from 8 on.
+            return None
+        # Assume that the axis is at least as long as the slice.
         if not is_natural(subtract(whole, stop)):
             sizes.cut_short[change.value.node, change.axis] = size, whole
         return size

@@ -8,6 +8,7 @@ from graphpass.analysis.symbolic.equal_sizes import dimension
 from graphpass.analysis.symbolic.expressions import add, multiply, number
 from graphpass.analysis.symbolic.node_sizes import NodeSizes
 from graphpass.analysis.symbolic.size_changes import quotient
+from graphpass.analysis.symbolic.sizes import infer_sizes
 from graphpass.testing import parse_model
 
 BOUND = st.integers(-12, 12)
@@ -32,6 +33,14 @@ def test_slices_of_fixed_axes_have_the_size_of_onnxruntime(size, start, stop, st
     session = onnxruntime.InferenceSession(model.proto.SerializeToString(), providers=["CPUExecutionProvider"])
     (result,) = session.run(None, {"x": numpy.zeros((2, size), numpy.float32)})
     assert inferred.as_number == result.shape[1]
+
+
+def test_slices_that_end_early_fix_no_length():
+    model = parse_model(
+        "%x = Parameter : f32[n, 4]\n%last = Slice(%x, [-1], [7], [1]) {axes=[0]} : f32[?, 4]\n"
+        "%y = Subtract(%last, %x) : f32[?, 4]\nResult(%y) {name=y}"
+    )
+    assert model.analysis(infer_sizes).shape(model.graph.parameters["x"]) == (dimension("n"), number(4))
 
 
 @given(st.integers(-8, 8), st.integers(-8, 8), st.integers(1, 4))
