@@ -24,7 +24,7 @@ from graphpass.runtime.sessions.inputs import StepInputs
 from graphpass.runtime.sessions.session import gives_one
 from graphpass.verify.evaluate import differing, plan_of, random_step
 from graphpass.verify.structure.cuts import CutTensor, Member, downstream, find_cuts
-from graphpass.verify.structure.definitions import KnownWeight
+from graphpass.verify.structure.definition import KnownWeight
 from graphpass.verify.structure_proof import Fed, Region
 
 if TYPE_CHECKING:

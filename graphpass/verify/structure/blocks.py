@@ -17,7 +17,7 @@ from graphpass.ir.values import REALS
 
 if TYPE_CHECKING:
     from graphpass.analysis.symbolic.elements import Index
-    from graphpass.verify.structure.definitions import KnownWeight
+    from graphpass.verify.structure.definition import KnownWeight
     from graphpass.verify.structure.weights import WeightDigests
 
     Matrix = numpy.ndarray[Any, Any]

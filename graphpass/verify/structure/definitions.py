@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from graphpass.analysis.symbolic import expressions as ex
-from graphpass.analysis.symbolic.bounds import quotient
 from graphpass.analysis.symbolic.elements import UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, TRUE, ZERO, Expr, number
-from graphpass.analysis.symbolic.nodes import walk_outside
 from graphpass.analysis.symbolic.places import digits
 from graphpass.verify.structure.algebra import Algebra
 from graphpass.verify.structure.conditions import count_of, limited, on_indices, oriented, place_of
+from graphpass.verify.structure.definition import Definition
+from graphpass.verify.structure.index_variables import digits_of, divisor_of, variables, without_offsets
 from graphpass.verify.structure.masks import KnownMasks
-from graphpass.verify.structure.signs import is_positive, is_total
+from graphpass.verify.structure.selected_places import TruePlaces, is_rank, ranked, ranked_place, without_ranks
+from graphpass.verify.structure.signs import is_total
 from graphpass.verify.structure.undefined_rows import UndefinedRows
 
 #: Kinds whose result is linear in the first body.
@@ -27,181 +26,6 @@ _OF_VALUES = frozenset({"level", "sum", "top"})
 
 #: Size of the indices of these kinds.
 _ANY = ex.length("any")
-
-
-@dataclass(frozen=True, slots=True)
-class Definition:
-    """A function of indices, whose elements expressions read.
-
-    Attributes:
-        kind: ``sum``, ``softmax``, ``top``, ``level``, ``recurrence`` or another function; the operator's name if
-            uninterpreted.
-        parameters: Parameters of the function besides the bodies, such as attributes.
-        bodies: Expressions of the free indices ``v0``, ``v1``, ... and of the bound indices ``r0``, ``r1``, ...
-        is_partial: Whether the result may be undefined for some inputs.
-    """
-
-    kind: str
-    parameters: tuple[Any, ...]
-    bodies: tuple[Expr, ...]
-    is_partial: bool = field(default=False, compare=False, repr=False)
-
-    @property
-    def values(self) -> Expr | None:
-        """Return the exclusive upper bound of positions and levels of quantizers; ``None`` for other elements."""
-        return self.parameters[-1] if self.kind in {"level", "top"} else None
-
-
-@dataclass(frozen=True, slots=True)
-class KnownWeight:
-    """A constant in expressions, identified by its contents.
-
-    Attributes:
-        digest: Hash of shape and elements.
-        name: Name in the first model that has it; ignored by comparisons.
-    """
-
-    digest: str
-    name: str = field(compare=False, repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class TruePlaces:
-    """The elements of a tensor at which a condition holds, in the order of NonZero.
-
-    Attributes:
-        condition: The condition, as an expression of ``own``.
-        own: An index variable for each axis; 0 for an axis of size 1.
-        count: Number of selected elements.
-    """
-
-    condition: Expr
-    own: tuple[Expr, ...]
-    count: Expr
-
-    def place(self, axis: int, number_of: Expr) -> Expr:
-        """Return the index of a selected element along an axis, as a new index variable.
-
-        Args:
-            axis: Axis of the tensor.
-            number_of: Number of the element in the order of NonZero.
-        """
-        own = self.own[axis]
-        return own if own is ZERO else ex.index((self.count, axis), own.args[1], number_of)
-
-    def is_single(self, axis: int) -> bool:
-        """Return whether at most one element is selected for each index along ``axis``."""
-        others = [index for place, index in enumerate(self.own) if place != axis and index is not ZERO]
-        conditions = self.condition.args if self.condition.op == "and" else (self.condition,)
-        return not others or (len(others) == 1 and any(_is_met_once(condition, others[0]) for condition in conditions))
-
-
-def _ranked(body: Expr, bound: Expr) -> Expr:
-    """Return an expression with the same order along ``bound``.
-
-    Positive factors, ``exp``, and terms that do not depend on ``bound`` are removed.
-    """
-
-    def is_offset(term: Expr) -> bool:
-        return not ex.contains([term], bound) and is_total(term)
-
-    while True:
-        factors = body.args if body.op == "times" else (body,)
-        own = [factor for factor in factors if ex.contains([factor], bound)]
-        others = [factor for factor in factors if factor not in own]
-        if len(own) != 1 or not all(is_positive(factor) and is_total(factor) for factor in others):
-            return body
-        (body,) = own
-        if body.op == "apply" and body.args[0] == "exp":
-            body = body.args[1]
-        elif body.op == "real_sum" and any(map(is_offset, body.args)):
-            body = ex.add(*(term for term in body.args if not is_offset(term)))
-        elif not others:
-            return body
-
-
-def _is_met_once(condition: Expr, index: Expr) -> bool:
-    """Return whether a condition holds for at most one value of ``index``.
-
-    This is proven for an equation of the position of the ``index``-th largest element, since these positions differ.
-    """
-    if condition.op != "zero":
-        return False
-    terms = ex.polynomial(condition.args[0])
-    ranked = [monomial for monomial in terms if len(monomial) == 1 and is_rank(monomial[0], index)]
-    rest = [atom for monomial in terms if monomial not in ranked for atom in monomial]
-    return len(ranked) == 1 and not ex.contains(rest, index)
-
-
-def is_rank(place: Expr, index: Expr) -> bool:
-    """Return whether ``place`` is the position of the ``index``-th largest element.
-
-    Args:
-        place: Index into an axis.
-        index: Index variable of the rank.
-    """
-    return _is_top(place) and place.args[-1] is index and not ex.contains(place.args[1:-1], index)
-
-
-def _is_top(place: Expr) -> bool:
-    return place.op == "read" and isinstance(place.args[0], Definition) and place.args[0].kind == "top"
-
-
-def _without_ranks(bodies: Sequence[Expr], bounds: Sequence[Expr]) -> tuple[Sequence[Expr], dict[Expr, Expr]]:
-    """Rewrite bodies that use a rank only to read the position of its element.
-
-    Returns:
-        The bodies with an index in place of this position, and the position by new index.
-    """
-    arguments = dict[Expr, Expr]()
-    if not any(map(_is_top, ex.walk(*bodies))):
-        return bodies, arguments
-    for rank in variables(bodies):
-        ranked = _ranked_place(bodies, rank) if rank not in bounds else None
-        if ranked is None:
-            continue
-        place, chosen = ranked[0], ex.index(f"chosen {len(arguments)}", ranked[1])
-        swapped = [ex.substitute(body, {place: chosen}) for body in bodies]
-        if not ex.contains(swapped, rank):
-            bodies, arguments[chosen] = swapped, place
-    return bodies, arguments
-
-
-def _without_offsets(bodies: Sequence[Expr], bounds: Sequence[Expr]) -> tuple[Sequence[Expr], dict[Expr, Expr]]:
-    """Rewrite bodies as functions of ``index + offset``, with an index's least offset.
-
-    Returns:
-        The bodies, and the sum by new index.
-    """
-    offsets: dict[Expr, set[Expr]] = {}
-    for part in ex.walk(*bodies):
-        for index in part.operands:
-            if index.op == "index" and index not in bounds:
-                rest = ex.subtract(part, index) if part.op == "sum" else ZERO
-                is_offset = not ex.uses([rest], "index")
-                offsets.setdefault(index, set()).add(rest if is_offset else ZERO)
-    arguments = dict[Expr, Expr]()
-    for index, amounts in offsets.items():
-        least = [one for one in amounts if not any(map(_is_negative, (ex.subtract(other, one) for other in amounts)))]
-        if least and (amount := least[0]) is not ZERO:
-            moved = ex.index(f"{index.args[0]}+", index.args[1])
-            bodies = [ex.substitute(body, {index: ex.subtract(moved, amount)}) for body in bodies]
-            arguments[moved] = ex.add(index, amount)
-    return bodies, arguments
-
-
-def _is_negative(amount: Expr) -> bool:
-    """Return whether a polynomial of lengths has a negative coefficient."""
-    return any(coefficient < 0 for coefficient in ex.polynomial(amount).values())
-
-
-def _ranked_place(bodies: Sequence[Expr], rank: Expr) -> tuple[Expr, Expr] | None:
-    """Return position of the ``rank``-th largest element and number of elements, if unambiguous."""
-    places = {part for part in ex.walk(*bodies) if is_rank(part, rank)}
-    if len(places) != 1:
-        return None
-    (place,) = places
-    return place, place.args[0].values
 
 
 class Definitions:
@@ -256,7 +80,7 @@ class Definitions:
         Returns:
             A read of a definition; the caller appends the rank as its last argument.
         """
-        body = _ranked(self.algebra.normal(body), bound)
+        body = ranked(self.algebra.normal(body), bound)
         return self.abstract("top", (*parameters, bound.args[1]), (body,), [bound])
 
     def are_distinct(self, place: Expr, bound: Expr) -> bool:
@@ -320,10 +144,10 @@ class Definitions:
 
     def _sum_of_largest(self, body: Expr, rank: Expr) -> Expr | None:
         """Return a sum over ranks as a sum over elements; ``None`` if not possible."""
-        ranked = _ranked_place([body], rank)
-        if ranked is None:
+        found = ranked_place([body], rank)
+        if found is None:
             return None
-        place, size = ranked
+        place, size = found
         chosen = ex.index("chosen", size)
         rest = self.algebra.normal(ex.substitute(body, {place: chosen}))
         is_count = body.op == "choose" and body.args[1:] == (ONE, ZERO)
@@ -337,10 +161,10 @@ class Definitions:
 
     def _sum_of_digits(self, body: Expr, index: Expr) -> Expr:
         """Return a sum over an index, split into quotient and remainder if ``body`` divides it."""
-        by = _divisor(index, [body])
+        by = divisor_of(index, [body])
         if by is None:
             return self.sum(body, index)
-        parts, places = _digits_of(index, *by)
+        parts, places = digits_of(index, *by)
         return self.sum(self.algebra.normal(ex.substitute(body, places)), *parts)
 
     def _branches(self, body: Expr, bounds: Sequence[Expr], apart: Callable[[Expr], bool]) -> Expr:
@@ -472,7 +296,7 @@ class Definitions:
             reads_bound: Whether the result also depends on the bound indices, as a softmax does on the key.
         """
         bodies, bounds, arguments = self._split(bodies, bounds)
-        bodies, places_of_ranks = _without_ranks(bodies, bounds)
+        bodies, places_of_ranks = without_ranks(bodies, bounds)
         arguments |= {index: ex.substitute(place, arguments) for index, place in places_of_ranks.items()}
         if places_of_ranks:
             bodies, bounds, parts = self._split(bodies, bounds)
@@ -481,7 +305,7 @@ class Definitions:
         # may leave others with fewer indices.
         bodies = [self.algebra.cases(self.algebra.cases(body)) for body in bodies]
         if kind in _OF_VALUES:
-            bodies, moved = _without_offsets(bodies, bounds)
+            bodies, moved = without_offsets(bodies, bounds)
             arguments |= {index: ex.substitute(place, arguments) for index, place in moved.items()}
         order = variables(bodies[:1])
         order += [index for index in variables(bodies) if index not in order]
@@ -514,11 +338,11 @@ class Definitions:
         pending = variables(bodies)
         while pending:
             index = pending.pop()
-            by = _divisor(index, bodies)
+            by = divisor_of(index, bodies)
             if by is None:
                 continue
             (divisor, count), whole = by, arguments.pop(index, index)
-            parts, places = _digits_of(index, divisor, count)
+            parts, places = digits_of(index, divisor, count)
             bodies = [self.algebra.normal(ex.substitute(body, places)) for body in bodies]
             arguments |= zip(parts, digits(whole, divisor), strict=True)
             if index in bounds:
@@ -526,60 +350,3 @@ class Definitions:
                 bounds[place : place + 1] = parts
             pending += parts
         return bodies, [index for index in bounds if ex.contains(bodies, index)], arguments
-
-
-def _digits_of(index: Expr, divisor: Expr, count: Expr) -> tuple[tuple[Expr, Expr], dict[Expr, Expr]]:
-    """Return index variables for quotient and remainder, and the substitutions by them."""
-    parts = ex.index(f"{index.args[0]}/", count), ex.index(f"{index.args[0]}%", divisor)
-    places = {index: ex.add(ex.multiply(divisor, parts[0]), parts[1])}
-    places |= zip((ex.floor_divide(index, divisor), ex.modulo(index, divisor)), parts, strict=True)
-    return parts, places
-
-
-def _divisor(variable: Expr, bodies: Sequence[Expr]) -> tuple[Expr, Expr] | None:
-    """Return the smallest size that divides an index in ``bodies``, and the number of quotients."""
-    if not ex.uses(bodies, "floor_quotient", "modulo"):
-        return None
-    size = variable.args[1]
-    divisors = {
-        part.args[1]
-        for part in ex.walk(*bodies)
-        if part.op in {"floor_quotient", "modulo"} and part.args[0] is variable and part.args[1].as_number != 1
-    }
-    whole = [(by, count) for by in divisors if (count := quotient(size, by)) is not None and count is not ONE]
-    return min(whole, key=lambda pair: (pair[0].as_number or 0, pair[0].order), default=None)
-
-
-@functools.lru_cache(maxsize=1 << 12)
-def _uses(argument: Expr) -> tuple[tuple[Expr, int, int, str], ...]:
-    """Return the indices in an argument of a read.
-
-    Returns:
-        Index, coefficient, degree and operator of each atom that contains it.
-    """
-    return tuple(
-        (index, factor, len(monomial), atom.op)
-        for monomial, factor in ex.polynomial(argument).items()
-        for atom in monomial
-        for index in walk_outside({"index"}, atom)
-        if index.op == "index"
-    )
-
-
-def variables(bodies: Sequence[Expr]) -> list[Expr]:
-    """Return the indices in ``bodies``, in an order by the reads that use them."""
-    places: dict[Expr, set[object]] = {}
-    walked = list(walk_outside({"index"}, *bodies))
-    bound = {part.args[1] for part in walked if part.op == "running_sum"}
-    for part in walked:
-        if part.op == "index" and part not in bound:
-            places.setdefault(part, set())
-        if part.op != "read":
-            continue
-        for place, argument in enumerate(part.args[1:]):
-            for index, factor, degree, op in _uses(argument):
-                if index not in bound:
-                    places.setdefault(index, set()).add((part.args[0], place, factor, degree, op))
-    # Sorted by text, because hashes of strings differ between processes.
-    order = {index: (sorted(map(repr, uses)), index.args[1].order) for index, uses in places.items()}
-    return sorted(places, key=lambda index: order[index])

@@ -17,7 +17,7 @@ from graphpass.analysis.symbolic.constants import Table
 from graphpass.analysis.symbolic.elements import UnknownError
 from graphpass.ir.operators import SHAPE_READERS, SOURCES
 from graphpass.ir.values import INTEGERS
-from graphpass.verify.structure.definitions import Definition, KnownWeight
+from graphpass.verify.structure.definition import Definition, KnownWeight
 from graphpass.verify.structure.signs import is_total
 from graphpass.verify.structure.tensors import kind_of
 

@@ -23,7 +23,7 @@ from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.model import Model
 from graphpass.ir.operators import SHAPE_READERS
 from graphpass.verify.structure.caches import SELECTORS, first_value
-from graphpass.verify.structure.definitions import Definition
+from graphpass.verify.structure.definition import Definition
 from graphpass.verify.structure.tensors import CacheWindow, DefinedTensors, Leaf
 
 #: Axes of keys and values, and of transposed keys, in the order of the layout.

@@ -16,7 +16,8 @@ from graphpass.analysis.symbolic.sizes import infer_sizes
 from graphpass.ir.bodies import inlined
 from graphpass.ir.graph import Node, Value
 from graphpass.ir.operators import SHAPE_READERS
-from graphpass.verify.structure.definitions import Definition, Definitions
+from graphpass.verify.structure.definition import Definition
+from graphpass.verify.structure.definitions import Definitions
 from graphpass.verify.structure.tensors import DefinedTensors, Inputs, Leaf
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from graphpass.analysis.symbolic.elements import UnknownError
 from graphpass.analysis.symbolic.expressions import Expr
 from graphpass.ir.operators import NO_DATA, SOURCES
-from graphpass.verify.structure.definitions import Definition
+from graphpass.verify.structure.definition import Definition
 from graphpass.verify.structure.tensors import DefinedTensors
 from graphpass.verify.structure_proof import Region
 

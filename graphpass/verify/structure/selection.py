@@ -14,7 +14,7 @@ from graphpass.analysis.symbolic.places import index_along
 from graphpass.dialects.attributes import native_attributes
 from graphpass.ir.cuts import NO_END
 from graphpass.ir.graph import Node
-from graphpass.verify.structure.definitions import TruePlaces
+from graphpass.verify.structure.selected_places import TruePlaces
 from graphpass.verify.structure.tensors import DefinedTensors, Steps, closed, definitions_of
 
 #: Values of OpenVINO's attribute ``sort`` that order results by value.

@@ -33,7 +33,8 @@ from graphpass.dialects.signature import meaning
 from graphpass.ir.graph import Node, Value
 from graphpass.ir.operators import LOOP_ENTRIES, LOOP_EXITS, SOURCES, is_foreign
 from graphpass.ir.values import INTEGERS, REALS
-from graphpass.verify.structure.definitions import Definition, Definitions
+from graphpass.verify.structure.definition import Definition
+from graphpass.verify.structure.definitions import Definitions
 from graphpass.verify.structure.signs import is_total
 from graphpass.verify.structure.sorted_experts import SortedExperts
 from graphpass.verify.structure.undefined_rows import guarded_softmax

@@ -11,7 +11,7 @@ import numpy
 from graphpass.dialects.weights import Weight, digests_of_weights, holder_of, weights_of
 from graphpass.ir.graph import Graph, Value
 from graphpass.ir.values import HALVES
-from graphpass.verify.structure.definitions import KnownWeight
+from graphpass.verify.structure.definition import KnownWeight
 
 if TYPE_CHECKING:
     from graphpass.ir.model import Model

@@ -6,7 +6,7 @@ import pytest
 from verify.structure.comparing import comparer_of, model_of_function
 
 from graphpass.analysis.symbolic.expressions import walk
-from graphpass.verify.structure.definitions import Definition
+from graphpass.verify.structure.definition import Definition
 from graphpass.verify.structure.model_tensors import ModelTensors
 
 STREAM = Definition("between layers", ("h",), ())

@@ -1,0 +1,44 @@
+"""`Definition` and `KnownWeight`: what expressions read besides inputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from graphpass.analysis.symbolic.expressions import Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A function of indices, whose elements expressions read.
+
+    Attributes:
+        kind: ``sum``, ``softmax``, ``top``, ``level``, ``recurrence`` or another function; the operator's name if
+            uninterpreted.
+        parameters: Parameters of the function besides the bodies, such as attributes.
+        bodies: Expressions of the free indices ``v0``, ``v1``, ... and of the bound indices ``r0``, ``r1``, ...
+        is_partial: Whether the result may be undefined for some inputs.
+    """
+
+    kind: str
+    parameters: tuple[Any, ...]
+    bodies: tuple[Expr, ...]
+    is_partial: bool = field(default=False, compare=False, repr=False)
+
+    @property
+    def values(self) -> Expr | None:
+        """Return the exclusive upper bound of positions and levels of quantizers; ``None`` for other elements."""
+        return self.parameters[-1] if self.kind in {"level", "top"} else None
+
+
+@dataclass(frozen=True, slots=True)
+class KnownWeight:
+    """A constant in expressions, identified by its contents.
+
+    Attributes:
+        digest: Hash of shape and elements.
+        name: Name in the first model that has it; ignored by comparisons.
+    """
+
+    digest: str
+    name: str = field(compare=False, repr=False)
