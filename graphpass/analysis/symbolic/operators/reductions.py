@@ -71,8 +71,8 @@ def _reduced(function: Callable[[Expr, Expr], Expr], sums: bool = False) -> Rule
             return (yield source, unreduced(element, places))
         (first, *more), count = along, sizes[along[0]].as_number
         is_small = isinstance(count, int) and count <= _MOST_TERMS
-        if more or not (sums or is_small):
-            raise UnknownError("it reduces several axes, or an axis of unknown or large size")
+        if more or count == 0 or not (sums or is_small):
+            raise UnknownError("it reduces several axes, or an axis of size 0, or of unknown or large size")
         if is_small:
             terms = []
             for place in map(number, range(int(count or 0))):

@@ -39,6 +39,7 @@ def test_products_of_transposed_operands(a, b):
     ("text", "reason"),
     [
         ("%y = ReduceMax(%x) {axes=[0, 1]}", "several axes"),
+        ("%e = Slice(%x, [0], [0]) {axes=[1]}\n%y = ReduceMax(%e) {axes=[1]}", "size 0"),
         ("%y = onnx.CumSum(%x, 1) {exclusive=1}", "exclusive or reversed"),
         ("%y = onnx.CumSum(%x, 1) {reverse=1}", "exclusive or reversed"),
         ("%f = Convert(%x) {to=f32}\n%r = Exp(%f)\n%y = onnx.CumSum(%r, 1)", "its operand is real"),
