@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 
 from graphpass.analysis.symbolic import expressions as ex
-from graphpass.analysis.symbolic.elements import Element, Rule, UnknownError
+from graphpass.analysis.symbolic.elements import Element, Rule, Steps, UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
 from graphpass.analysis.symbolic.operators.elementwise import sigmoid
 from graphpass.dialects.attributes import native_attributes
-from graphpass.verify.structure.tensors import Steps
 
 
 def swish(operand: Expr, beta: Expr = ONE) -> Expr:

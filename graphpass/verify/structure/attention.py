@@ -9,14 +9,14 @@ from graphpass.analysis.attention.effective_mask import attention_mask
 from graphpass.analysis.attention.operators import operator_heads, operator_sinks
 from graphpass.analysis.attention.types import OPERATORS, Attention
 from graphpass.analysis.symbolic import expressions as ex
-from graphpass.analysis.symbolic.elements import Element, Elements, Request, Rule, UnknownError
+from graphpass.analysis.symbolic.elements import Element, Elements, Request, Rule, Steps, UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
 from graphpass.analysis.symbolic.places import broadcast_index, digits, index_along
 from graphpass.analysis.symbolic.rotary import rotary, rotated
 from graphpass.ir.graph import Node, Value
 from graphpass.ir.operators import NEW_TOKENS, NORM_WEIGHTS, STATE_OPERATORS
 from graphpass.verify.structure.definitions import Definitions
-from graphpass.verify.structure.tensors import DefinedTensors, Steps, closed, definitions_of
+from graphpass.verify.structure.tensors import DefinedTensors, closed, definitions_of
 
 
 @dataclass(frozen=True, slots=True)

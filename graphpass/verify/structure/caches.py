@@ -12,8 +12,8 @@ from graphpass.analysis.symbolic.sizes import infer_sizes
 from graphpass.ir.cache import Cache
 from graphpass.ir.graph import Value
 from graphpass.ir.model import Model
+from graphpass.verify.structure.leaves import CacheWindow, Leaf
 from graphpass.verify.structure.moves import moves_slots, selects_rows
-from graphpass.verify.structure.tensors import CacheWindow, Leaf
 
 
 @dataclass(frozen=True, slots=True)

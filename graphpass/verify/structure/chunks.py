@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 from graphpass.analysis.equations.linear_attention import find_chunked_attention
 from graphpass.analysis.equations.linear_equation import LinearAttention
 from graphpass.analysis.symbolic import expressions as ex
-from graphpass.analysis.symbolic.elements import Element, Index, Rule, UnknownError
+from graphpass.analysis.symbolic.elements import Element, Index, Rule, Steps, UnknownError
 from graphpass.analysis.symbolic.equal_sizes import as_dimension
 from graphpass.analysis.symbolic.expressions import ZERO, Expr, number
 from graphpass.analysis.symbolic.places import broadcast_index
 from graphpass.analysis.symbolic.sizes import infer_sizes
 from graphpass.verify.structure.recurrences import LinearAttentionLayer
-from graphpass.verify.structure.tensors import Steps, closed, definitions_of
+from graphpass.verify.structure.tensors import closed, definitions_of
 
 if TYPE_CHECKING:
     from graphpass.ir.graph import Value

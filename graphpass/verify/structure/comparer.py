@@ -25,6 +25,7 @@ from graphpass.verify.structure.constants import Constants
 from graphpass.verify.structure.definitions import Definitions
 from graphpass.verify.structure.equal_layers import EqualLayers, LayerPair
 from graphpass.verify.structure.latents import expanded_caches, latent_leaves, latents_of, leaf_of
+from graphpass.verify.structure.leaves import CacheWindow, Leaf
 from graphpass.verify.structure.lengths import read_inputs
 from graphpass.verify.structure.masks import KnownMasks
 from graphpass.verify.structure.model_tensors import ModelTensors
@@ -33,7 +34,6 @@ from graphpass.verify.structure.operators import table
 from graphpass.verify.structure.regions import upstream_operators
 from graphpass.verify.structure.rounded import rounded_caches
 from graphpass.verify.structure.rounded_constants import rounded_type, types_of_products
-from graphpass.verify.structure.tensors import CacheWindow, Leaf
 from graphpass.verify.structure.weights import WeightDigests
 
 if TYPE_CHECKING:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from functools import reduce
 
 from graphpass.analysis.symbolic import expressions as ex
-from graphpass.analysis.symbolic.elements import Element, Rule, UnknownError
+from graphpass.analysis.symbolic.elements import Element, Rule, Steps, UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
 from graphpass.analysis.symbolic.open_sizes import paddings
 from graphpass.analysis.symbolic.places import digits, index_along
 from graphpass.dialects.attributes import native_attributes
 from graphpass.verify.structure.activations import swish
-from graphpass.verify.structure.tensors import Steps, closed, definitions_of
+from graphpass.verify.structure.tensors import closed, definitions_of
 
 
 def _convolution(element: Element) -> Steps:

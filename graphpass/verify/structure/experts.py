@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from graphpass.analysis.symbolic import expressions as ex
-from graphpass.analysis.symbolic.elements import Element, Elements, Rule, UnknownError
+from graphpass.analysis.symbolic.elements import Element, Elements, Rule, Steps, UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, TRUE, ZERO, Expr, number
 from graphpass.dialects.attributes import native_attributes
 from graphpass.ir.graph import Node
 from graphpass.verify.structure.activations import gelu, swish
 from graphpass.verify.structure.definitions import Definitions
-from graphpass.verify.structure.tensors import Steps, closed, definitions_of
+from graphpass.verify.structure.tensors import closed, definitions_of
 
 _INPUT, _ROUTER = 0, 1
 

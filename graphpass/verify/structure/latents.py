@@ -24,7 +24,8 @@ from graphpass.ir.model import Model
 from graphpass.ir.operators import SHAPE_READERS
 from graphpass.verify.structure.caches import SELECTORS, first_value
 from graphpass.verify.structure.definition import Definition
-from graphpass.verify.structure.tensors import CacheWindow, DefinedTensors, Leaf
+from graphpass.verify.structure.leaves import CacheWindow, Leaf
+from graphpass.verify.structure.tensors import DefinedTensors
 
 #: Axes of keys and values, and of transposed keys, in the order of the layout.
 _ORDER, _TRANSPOSED = (0, 1, 2, 3), (0, 1, 3, 2)

@@ -17,8 +17,8 @@ from graphpass.analysis.symbolic.table import TABLE
 from graphpass.ir.cache import Cache
 from graphpass.ir.inputs import KEPT_LOGITS, PAST_LENGTH
 from graphpass.verify.structure.caches import SELECTORS
+from graphpass.verify.structure.leaves import Inputs, Leaf
 from graphpass.verify.structure.moves import Move, find_move, moves_slots
-from graphpass.verify.structure.tensors import Inputs, Leaf
 
 if TYPE_CHECKING:
     from graphpass.ir.model import Model

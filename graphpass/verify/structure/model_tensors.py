@@ -18,7 +18,8 @@ from graphpass.ir.graph import Node, Value
 from graphpass.ir.operators import SHAPE_READERS
 from graphpass.verify.structure.definition import Definition
 from graphpass.verify.structure.definitions import Definitions
-from graphpass.verify.structure.tensors import DefinedTensors, Inputs, Leaf
+from graphpass.verify.structure.leaves import Inputs, Leaf
+from graphpass.verify.structure.tensors import DefinedTensors
 
 if TYPE_CHECKING:
     from graphpass.ir.model import Model

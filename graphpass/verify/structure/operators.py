@@ -8,7 +8,7 @@ from functools import reduce
 from graphpass.analysis.attention.added_masks import adds_infinity, hides, shown
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.bounds import is_natural
-from graphpass.analysis.symbolic.elements import Element, OperatorTable, Rule, UnknownError
+from graphpass.analysis.symbolic.elements import Element, OperatorTable, Rule, Steps, UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, TRUE, ZERO, Expr, number
 from graphpass.analysis.symbolic.open_sizes import einsum_axes
 from graphpass.analysis.symbolic.operators.reductions import product_term, reduced_axes, summed_size, unreduced
@@ -19,7 +19,7 @@ from graphpass.ir.graph import Node, Value
 from graphpass.ir.values import MASKED_BELOW, REALS
 from graphpass.verify.structure import activations
 from graphpass.verify.structure.attention import gate_sink, share_of
-from graphpass.verify.structure.tensors import DefinedTensors, Steps, as_function, closed, definitions_of
+from graphpass.verify.structure.tensors import DefinedTensors, as_function, closed, definitions_of
 
 # Elementwise
 

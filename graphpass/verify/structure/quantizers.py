@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from graphpass.analysis.symbolic import expressions as ex
-from graphpass.analysis.symbolic.elements import Element, Rule, UnknownError
+from graphpass.analysis.symbolic.elements import Element, Rule, Steps, UnknownError
 from graphpass.analysis.symbolic.expressions import ZERO, Expr, number
 from graphpass.dialects.attributes import native_attributes
 from graphpass.ir.element_types import ELEMENT_TYPES
 from graphpass.ir.values import INTEGERS
 from graphpass.verify.structure.conditions import on_indices
-from graphpass.verify.structure.tensors import Steps, closed, definitions_of
+from graphpass.verify.structure.tensors import closed, definitions_of
 
 #: Relative error of ranges that converters compute in f32 from a scale and a zero point.
 _ERROR = 2.0**-22

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from graphpass.analysis.symbolic import expressions as ex
-from graphpass.analysis.symbolic.elements import Element, Index, Rule, UnknownError
+from graphpass.analysis.symbolic.elements import Element, Index, Rule, Steps, UnknownError
 from graphpass.analysis.symbolic.expressions import ZERO, Expr, number
 from graphpass.analysis.symbolic.places import index_along
 from graphpass.dialects.attributes import native_attributes
@@ -14,7 +14,7 @@ from graphpass.ir.graph import Graph, Node
 from graphpass.ir.operators import CASTS, KEEPS_ORDER
 from graphpass.ir.values import REALS
 from graphpass.verify.structure.model_tensors import LOOPS, BodyTensors, ModelTensors
-from graphpass.verify.structure.tensors import Steps, closed, definitions_of
+from graphpass.verify.structure.tensors import closed, definitions_of
 
 if TYPE_CHECKING:
     from graphpass.ir.graph import Value

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.bounds import is_natural
-from graphpass.analysis.symbolic.elements import Element, Elements, Request, Rule, UnknownError
+from graphpass.analysis.symbolic.elements import Element, Elements, Request, Rule, Steps, UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
 from graphpass.analysis.symbolic.folding import fold_cuts
 from graphpass.analysis.symbolic.operators.indexing import written_place
@@ -15,7 +15,7 @@ from graphpass.dialects.attributes import native_attributes
 from graphpass.ir.cuts import NO_END
 from graphpass.ir.graph import Node
 from graphpass.verify.structure.selected_places import TruePlaces
-from graphpass.verify.structure.tensors import DefinedTensors, Steps, closed, definitions_of
+from graphpass.verify.structure.tensors import DefinedTensors, closed, definitions_of
 
 #: Values of OpenVINO's attribute ``sort`` that order results by value.
 _BY_VALUE = frozenset({"value", "score", "sorttype.sort_values"})

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from graphpass.analysis.attention.find import find_sink_gates
@@ -35,6 +35,7 @@ from graphpass.ir.operators import LOOP_ENTRIES, LOOP_EXITS, SOURCES, is_foreign
 from graphpass.ir.values import INTEGERS, REALS
 from graphpass.verify.structure.definition import Definition
 from graphpass.verify.structure.definitions import Definitions
+from graphpass.verify.structure.leaves import Inputs, Leaf
 from graphpass.verify.structure.signs import is_total
 from graphpass.verify.structure.sorted_experts import SortedExperts
 from graphpass.verify.structure.undefined_rows import guarded_softmax
@@ -42,80 +43,6 @@ from graphpass.verify.structure.undefined_rows import guarded_softmax
 if TYPE_CHECKING:
     from graphpass.ir.model import Model
     from graphpass.verify.structure.constants import Constants
-
-
-@dataclass(frozen=True, slots=True)
-class CacheWindow:
-    """The part of a cache that corresponds to the other model's smaller cache.
-
-    Attributes:
-        axis: The axis along which the caches differ in size.
-        first: First index of the part.
-        count: Size of the part.
-        is_filled: Whether elements outside the part are 0.
-    """
-
-    axis: int
-    first: int
-    count: int
-    is_filled: bool
-
-    def shifted(self, index: Index, places: int) -> Index:
-        """Return an index moved along the axis.
-
-        Args:
-            index: Index into the cache or the part.
-            places: Number to add; ``first`` to convert an index into the part to one into the cache.
-        """
-        moved = ex.add(index[self.axis], ex.number(places))
-        return (*index[: self.axis], moved, *index[self.axis + 1 :])
-
-
-@dataclass(frozen=True, slots=True)
-class Leaf:
-    """The content of a cache before the step, the same in both models.
-
-    Attributes:
-        name: Its name in both.
-        order: Axes of the tensor, in the order of the common form.
-        batch: The batch axis; ``None`` without one.
-        is_cut: Whether slots are moved and trimmed before other operators read the cache, so that its size is free.
-        selectors: Inputs such as ``beam_idx`` that select rows in this model; rows of the other model's cache are
-            selected between steps.
-        window: The part that corresponds to the other model's cache, if that is smaller.
-        past: Returns an element in terms of the other model's caches, if these differ in kind, such as latents.
-    """
-
-    name: str
-    order: tuple[int, ...]
-    batch: int | None
-    is_cut: bool = False
-    selectors: frozenset[str] = frozenset()
-    window: CacheWindow | None = None
-    past: Callable[[Index], Expr] | None = None
-
-    def place(self, index: Index) -> Index:
-        """Return the index in the common form of an element of the tensor."""
-        return tuple(index[axis] for axis in self.order)
-
-
-@dataclass(frozen=True, slots=True)
-class Inputs:
-    """Interpretation of one model's inputs and variables; nodes are given by index.
-
-    Attributes:
-        lengths: Batch, past and new tokens as expressions, by dimension.
-        bits: Parameters whose elements are 0 or 1.
-        leaves: Leaves of caches, by the node that reads the cache.
-        known: Expression of an input: 1 for a mask, the past for positions, to which the index of the token is added.
-        moves: Caches, by the node that trims them after their slots are moved; its result is read as the leaf.
-    """
-
-    lengths: Mapping[Expr, Expr]
-    bits: frozenset[int]
-    leaves: Mapping[int, Leaf]
-    known: Mapping[int, Expr]
-    moves: Mapping[int, Value]
 
 
 #: Maximum number of nested sizes that are functions of operands.
@@ -537,6 +464,3 @@ def _family(value: Value) -> str:
 
 def _same_place(value: Value, index: Index) -> Generator[Request, Expr, Expr]:
     return (yield value, index)
-
-
-__all__ = ["DefinedTensors", "Leaf", "Steps", "UnknownError", "closed", "definitions_of", "kind_of"]
