@@ -18,7 +18,7 @@ REALS = frozenset({"bf16", "f16", "f32", "f64"})
 HALVES = frozenset({"bf16", "f16"})
 
 #: Storage types of compressed weights.
-_STORED = frozenset({"i4", "i8", "u4", "u8"})
+STORED = frozenset({"i4", "i8", "u4", "u8"})
 
 #: Masked scores: the lowest finite value of f16. It is finite in f16, bf16 and f32, so a row whose keys are all masked
 #: has no NaN at any inference precision; its exp is 0. Optimum's exports use the same value.
@@ -132,4 +132,4 @@ def weight_bytes(graph: Graph) -> float:
 def is_compressed(graph: Graph) -> bool:
     """Return whether a matrix of weights is stored as integers."""
     values = (node.outputs[0] for node in graph.of_op("Constant"))
-    return any(value.element_type in _STORED and len(value.shape or ()) > 1 for value in values)
+    return any(value.element_type in STORED and len(value.shape or ()) > 1 for value in values)

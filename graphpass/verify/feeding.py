@@ -142,14 +142,16 @@ def _unlike_weights(comparer: Comparer, unequal: Unequal) -> str | None:
     return None
 
 
-def _weights_in(tensors: DefinedTensors, constants: Iterable[Value]) -> set[KnownWeight]:
-    weights: set[KnownWeight] = set()
+def _weights_in(tensors: DefinedTensors, constants: Iterable[Value]) -> set[str]:
+    weights = set[str]()
     for value in constants:
         try:
             parts = ex.walk(tensors.of(value, tensors.own_index(value)))
         except UnknownError:
             continue
-        weights |= {part.args[0] for part in parts if part.op == "read" and isinstance(part.args[0], KnownWeight)}
+        weights |= {
+            part.args[0].content for part in parts if part.op == "read" and isinstance(part.args[0], KnownWeight)
+        }
     return weights
 
 

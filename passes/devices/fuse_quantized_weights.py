@@ -8,10 +8,10 @@ from typing import Any, Literal
 import numpy
 
 from graphpass.analysis.equations.quantized_blocks import QuantizedBlocks, dequantized_blocks
-from graphpass.dialects.onnx.four_bits import packed
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.onnx.rewriter import OnnxRewriter
 from graphpass.dialects.onnx.walk import opset_of
+from graphpass.dialects.packed_bits import packed
 from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.miss import Miss, MissError, or_miss

@@ -11,10 +11,10 @@ import numpy
 from onnx import numpy_helper
 
 from graphpass.analysis.experts.products import Product
-from graphpass.dialects.onnx.four_bits import packed, unpacked
 from graphpass.dialects.onnx.new_weights import NewWeights
 from graphpass.dialects.onnx.rewriter import OnnxRewriter
 from graphpass.dialects.onnx.tensors import element_code, external_data, is_external, nbytes
+from graphpass.dialects.packed_bits import packed, unpacked
 from graphpass.ir.graph import Value
 from graphpass.ir.rewriter import Handle
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy
 
-from graphpass.dialects.onnx.four_bits import packed, unpacked
+from graphpass.dialects.packed_bits import packed, unpacked
 from graphpass.passes.lower.mixture_of_experts import Experts
 
 if TYPE_CHECKING:

@@ -86,7 +86,17 @@ def constant_element(graph: Graph, value: Value, index: tuple[Expr, ...]) -> Exp
         The element; ``None`` if the constant cannot be read, has another rank, or ends before the index.
     """
     constant = read_numbers(graph, value)
-    if constant is None or not constant.size:
+    return None if constant is None else element_of(constant, index)
+
+
+def element_of(constant: numpy.ndarray, index: tuple[Expr, ...]) -> Expr | None:
+    """Return an element of an array; arguments and result as in `constant_element`.
+
+    Args:
+        constant: Numbers or booleans.
+        index: Index along each axis.
+    """
+    if not constant.size:
         return None
     if constant.size == 1:
         return _number(constant.flat[0])

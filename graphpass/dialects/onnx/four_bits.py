@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy
 
+from graphpass.dialects.packed_bits import unpacked
 from graphpass.ir.types import is_fixed
 
 if TYPE_CHECKING:
@@ -70,37 +71,6 @@ class FourBits:
         numbers = unpacked(self.packed).astype(numpy.float32) - zeros
         wide: NDArray[numpy.float32] = (numbers * self.scales[:, :, None]).reshape(outputs, -1)[:, : self.inputs].T
         return numpy.ascontiguousarray(wide)
-
-
-def packed(numbers: NDArray[numpy.uint8], bits: int = 4) -> NDArray[numpy.uint8]:
-    """Return integers as bytes: pairs of 4-bit integers, the first in the lower bits.
-
-    Args:
-        numbers: u8, integers from 0 to ``2**bits - 1``; pairs are along the last axis, padded with 0 to an even size.
-        bits: Bits of an integer, 4 or 8; 8-bit integers are returned unchanged.
-
-    Returns:
-        u8 ``[..., (n + 1) // 2]`` for ``[..., n]`` of 4 bits; ``numbers`` of 8 bits.
-    """
-    if bits == 8:
-        return numbers
-    even = numpy.pad(numbers, [(0, 0)] * (numbers.ndim - 1) + [(0, numbers.shape[-1] % 2)])
-    return numpy.ascontiguousarray(even[..., ::2] | even[..., 1::2] << 4)
-
-
-def unpacked(stored: NDArray[numpy.uint8], bits: int = 4) -> NDArray[numpy.uint8]:
-    """Return the integers in `packed` bytes, including the padding of the last pair.
-
-    Args:
-        stored: u8, bytes with pairs along the last axis.
-        bits: As for `packed`.
-
-    Returns:
-        u8 ``[..., 2 * n]`` for ``[..., n]`` of 4 bits; ``stored`` of 8 bits.
-    """
-    if bits == 8:
-        return stored
-    return numpy.stack([stored & 15, stored >> 4], axis=-1).reshape(*stored.shape[:-1], -1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -279,6 +279,10 @@ def _constant(native: onnx.NodeProto) -> onnx.TensorProto | None:
     return made
 
 
+#: Types of 4 bits, whose elements are returned in 8 bits.
+_WIDENED: dict[int, str] = {onnx.TensorProto.INT4: "int8", onnx.TensorProto.UINT4: "uint8"}
+
+
 def _read_constant(node: Node, model_file: Path | None) -> numpy.ndarray | None:
     """Return the elements of a Constant; ``None`` if the installed ONNX lacks their type.
 
@@ -297,4 +301,5 @@ def _read_constant(node: Node, model_file: Path | None) -> numpy.ndarray | None:
     if tensor.data_type not in onnx.helper.get_all_tensor_dtypes():
         return None
     array: numpy.ndarray = numpy_helper.to_array(tensor)
-    return array
+    wide = _WIDENED.get(tensor.data_type)
+    return array if wide is None else array.astype(wide)

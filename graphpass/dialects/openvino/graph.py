@@ -11,6 +11,7 @@ import numpy
 
 from graphpass.dialects.openvino.ports import port_name, shape_of
 from graphpass.dialects.openvino.spelling import spelled
+from graphpass.dialects.packed_bits import FOUR_BITS, numbers_of
 from graphpass.ir.graph import Graph, Node, Value, positive_axis
 from graphpass.ir.operators import REDUCTIONS
 from graphpass.progress import counting
@@ -288,4 +289,5 @@ def _read_constant(node: Node) -> numpy.ndarray | None:
     if element_type == "bf16":
         # `data` reinterprets the bits of bf16 as f16.
         return numpy.asarray(node.native.get_data(dtype=numpy.float32))
-    return numpy.asarray(node.native.data)
+    stored = numpy.asarray(node.native.data)
+    return numbers_of(stored, element_type, node.native.shape) if element_type in FOUR_BITS else stored

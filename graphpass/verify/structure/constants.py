@@ -5,19 +5,21 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from graphpass.analysis.symbolic.constants import constant_element, read_numbers
+from graphpass.analysis.symbolic.constants import constant_element, element_of, read_numbers
 from graphpass.analysis.symbolic.elements import UnknownError
-from graphpass.analysis.symbolic.expressions import Expr, read
+from graphpass.analysis.symbolic.expressions import Expr, number, read
+from graphpass.analysis.symbolic.places import regroup
 from graphpass.ir.graph import Graph, Value
-from graphpass.ir.values import INTEGERS, REALS
+from graphpass.ir.values import INTEGERS, REALS, STORED
 from graphpass.verify.structure.angles import AngleTables
 from graphpass.verify.structure.blocks import ConstantBlocks
 from graphpass.verify.structure.rounded_constants import RoundedConstants
-from graphpass.verify.structure.weights import SMALL, WeightDigests
+from graphpass.verify.structure.weights import SMALL, WeightDigests, unpacked_constant
 
 if TYPE_CHECKING:
     from graphpass.analysis.symbolic.elements import Index
     from graphpass.dialects.rounding import Half
+    from graphpass.verify.structure.definition import KnownWeight
 
 #: Elements of the largest rotary table.
 _LARGEST_TABLE = 1 << 26
@@ -78,8 +80,43 @@ class Constants:
                 return angle
         if is_small:
             return None
+        if value.element_type in STORED:
+            return self._compressed(weight, tuple(sizes), index)
         places = tuple(place for place, size in zip(index, sizes, strict=True) if size != 1)
         return read(weight, places, "int" if value.element_type in INTEGERS else "real")
+
+    def _compressed(self, weight: KnownWeight, sizes: tuple[int, ...], index: Index) -> Expr:
+        """Return an element of a compressed weight.
+
+        It is read at its index in the first constant with this content, which may have another shape.
+        """
+        first = self._weights.shape_of(weight, sizes)
+        places = index if first == sizes else regroup(index, tuple(map(number, sizes)), tuple(map(number, first)))
+        return read(weight, tuple(place for place, size in zip(places, first, strict=True) if size != 1), "int")
+
+    def packed(self, graph: Graph, value: Value, bits: int, shape: tuple[int, ...], index: Index) -> Expr:
+        """Return an unsigned integer that is stored in the bytes of a constant.
+
+        Args:
+            graph: Graph of the constant.
+            value: The constant, u8.
+            bits: Bits of an integer: 4, the first of two in the lower bits of a byte, or 8.
+            shape: Shape of the integers.
+            index: Index of the integer, one expression an axis.
+
+        Raises:
+            UnknownError: The bytes cannot be read, or are not those of the shape.
+        """
+        element_type = f"u{bits}"
+        if math.prod(shape) <= SMALL:
+            numbers = unpacked_constant(graph, value, element_type, shape)
+            element = None if numbers is None else element_of(numbers, index)
+        else:
+            weight = self._weights.of_packed(graph, value, element_type, shape)
+            element = None if weight is None else self._compressed(weight, shape, index)
+        if element is None:
+            raise UnknownError(f"the integers in {value.name} cannot be read")
+        return element
 
     def by_blocks(self, other: Graph, half: Half | None = None) -> Constants:
         """Return elements in terms of the constants of another graph.

@@ -36,9 +36,16 @@ class KnownWeight:
     """A constant in expressions, identified by its contents.
 
     Attributes:
-        digest: Hash of shape and elements.
+        digest: Hash of type, shape and elements; of compressed weights, of type and elements.
         name: Name in the first model that has it; ignored by comparisons.
+        stored: Hash of the bytes of a compressed weight, whatever integers they store; ``None`` for other weights.
     """
 
     digest: str
     name: str = field(compare=False, repr=False)
+    stored: str | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def content(self) -> str:
+        """Return a hash that is equal in models that read other integers from the same bytes."""
+        return self.stored or self.digest

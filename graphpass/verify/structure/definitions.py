@@ -35,11 +35,13 @@ class Definitions:
         algebra: Canonical forms of expressions.
         masks: Effective masks, which are compared by the solver.
         undefined_rows: Masks under which attention of queries without keys is NaN.
+        rounded_products: Weights of products whose activations the reference permits kernels to round.
     """
 
     def __init__(self, algebra: Algebra, masks: KnownMasks) -> None:
         """Create an empty set of definitions, and let ``algebra`` define long sums with it."""
         self.algebra, self.masks, self.undefined_rows = algebra, masks, UndefinedRows()
+        self.rounded_products: set[Expr] = set()
         algebra.define = self.of_sum
         self._selections: dict[tuple[Expr, ...], TruePlaces] = {}
         self._by_count: dict[Expr, TruePlaces] = {}

@@ -197,7 +197,7 @@ class _Description:
             return content
         is_known = value.element_type in INTEGERS or not is_weight(node)
         numbered = {
-            part: ex.read(("weight", self._number(part.args[0])), part.args[1:], part.sort)
+            part: ex.read(("weight", self._number(_identity(part.args[0]))), part.args[1:], part.sort)
             for part in ex.walk(content)
             if part.op == "read" and isinstance(part.args[0], KnownWeight if is_known else KnownWeight | Table)
         }
@@ -208,3 +208,7 @@ class _Description:
 
     def _place(self, value: Value) -> tuple[int, int]:
         return self._places[value.node], value.port
+
+
+def _identity(weight: KnownWeight | Table) -> Hashable:
+    return weight.content if isinstance(weight, KnownWeight) else weight

@@ -1,4 +1,4 @@
-"""Symbolic definition of com.microsoft's MoE; source: docs/ContribOperators.md of ONNX Runtime."""
+"""Symbolic definitions of com.microsoft's MoE and QMoE; source: docs/ContribOperators.md of ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -9,16 +9,84 @@ from typing import Any
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import Element, Elements, Rule, Steps, UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, TRUE, ZERO, Expr, number
+from graphpass.analysis.symbolic.places import index_along
 from graphpass.dialects.attributes import native_attributes
-from graphpass.ir.graph import Node
+from graphpass.ir.graph import Node, Value
 from graphpass.verify.structure.activations import gelu, swish
+from graphpass.verify.structure.block_weights import BlockWeight
 from graphpass.verify.structure.definitions import Definitions
 from graphpass.verify.structure.tensors import closed, definitions_of
 
 _INPUT, _ROUTER = 0, 1
 
-#: Inputs with the weights of the three products, each followed by its bias.
-_FIRST, _SECOND, _THIRD = 2, 4, 6
+#: Inputs of the three products of MoE: weight and bias.
+_PLAIN = ((2, 3), (4, 5), (6, 7))
+
+#: Inputs of the three products of QMoE: weight in bytes, scales, bias and zero points.
+_QUANTIZED = ((2, 3, 4, 11), (5, 6, 7, 12), (8, 9, 10, 13))
+
+#: Further inputs of QMoE: routing weights, and scales of some devices.
+_FURTHER = range(14, 21)
+
+
+@dataclass(frozen=True, slots=True)
+class _Product:
+    """A product with a weight ``[experts, rows, inputs]``.
+
+    Attributes:
+        rows: Number of rows.
+        inputs: Number of inputs.
+        element: Returns an element of the weight for expert, row and input.
+        bias: The bias ``[experts, rows]``; ``None`` without one.
+    """
+
+    rows: Expr
+    inputs: Expr
+    element: Callable[[Expr, Expr, Expr], Steps]
+    bias: Value | None
+
+
+def _products(element: Element) -> list[_Product | None]:
+    """Return the three products of MoE or QMoE; ``None`` for an omitted third product."""
+    if element.node.op == "QMoE":
+        return [_quantized_product(element, number, *ports) for number, ports in enumerate(_QUANTIZED)]
+    return [_plain_product(element, *ports) for ports in _PLAIN]
+
+
+def _plain_product(element: Element, port: int, bias: int) -> _Product | None:
+    weight = element.node.input(port)
+    if weight is None:
+        return None
+    _, rows, inputs = element.shape(port)
+
+    def read(expert: Expr, row: Expr, place: Expr) -> Steps:
+        return (yield weight, (expert, row, place))
+
+    return _Product(rows, inputs, read, element.node.input(bias))
+
+
+def _quantized_product(element: Element, place: int, port: int, scales: int, bias: int, zeros: int) -> _Product | None:
+    """Return a product of QMoE.
+
+    Raises:
+        UnknownError: The shape of the weight is unknown.
+    """
+    node, attributes = element.node, native_attributes(element.node)
+    stored = node.input(port)
+    if stored is None:
+        return None
+    sizes = tuple(size for size in stored.shape or () if isinstance(size, int))
+    if len(sizes) != 3:
+        raise UnknownError(f"the shape of {stored.name} is unknown")
+    bits = int(attributes.get(f"fc{place + 1}_expert_weight_bits", attributes.get("expert_weight_bits", 4)))
+    inputs = sizes[2] * 8 // bits
+    block = int(attributes.get("block_size", 0)) or inputs
+    weight = BlockWeight(stored, node.source(scales), node.input(zeros), bits, sizes[:2], inputs, block)
+
+    def read(expert: Expr, row: Expr, place: Expr) -> Steps:
+        return (yield from weight.at(element, (expert, row), place))
+
+    return _Product(number(sizes[1]), number(inputs), read, node.input(bias))
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,29 +95,29 @@ class _Token:
 
     Attributes:
         element: The element of the result.
-        attributes: Attributes of MoE.
+        attributes: Attributes of MoE or QMoE.
+        products: The three products.
         expert: Index variable of the expert.
     """
 
     element: Element
     attributes: dict[str, Any]
+    products: list[_Product | None]
     expert: Expr
 
-    def product(self, port: int, row: Expr, read: Callable[[Expr], Steps]) -> Steps:
+    def product(self, product: _Product, row: Expr, read: Callable[[Expr], Steps]) -> Steps:
         """Return an element of the expert's product with a weight, plus bias.
 
         Args:
-            port: Input with the weight, ``[experts, rows, inputs]``.
+            product: The product.
             row: The row of the weight.
             read: Returns an element of the product's operand.
         """
-        node, definitions = self.element.node, definitions_of(self.element)
-        _, rows, inputs = self.element.shape(port)
-        own, bound = ex.index("row", rows), ex.index("input", inputs)
-        weight = yield node.source(port), (self.expert, own, bound)
-        result = definitions.sum(ex.multiply((yield from read(bound)), weight), bound)
-        if node.input(port + 1) is not None:
-            result = ex.add(result, (yield node.source(port + 1), (self.expert, own)))
+        own, bound = ex.index("row", product.rows), ex.index("input", product.inputs)
+        weight = yield from product.element(self.expert, own, bound)
+        result = definitions_of(self.element).sum(ex.multiply((yield from read(bound)), weight), bound)
+        if product.bias is not None:
+            result = ex.add(result, (yield product.bias, (self.expert, own)))
         return ex.substitute(result, {own: row})
 
     def inner(self, row: Expr) -> Steps:
@@ -64,17 +132,20 @@ class _Token:
         def token(channel: Expr) -> Steps:
             return (yield node.source(_INPUT), (*index[:-1], channel))
 
+        first, second, third_product = self.products
+        if first is None or second is None:
+            raise UnknownError("the weights of the first two products are omitted")
         if kind == "swiglu" and fusion:
-            rows = self.element.shape(_SECOND)[2]
+            rows = second.inputs
             twice = ex.multiply(number(2), row)
             places = (twice, ex.add(twice, ONE)) if fusion == 1 else (row, ex.add(rows, row))
             gate, linear = (
-                (yield from self.product(_FIRST, places[0], token)),
-                (yield from self.product(_FIRST, places[1], token)),
+                (yield from self.product(first, places[0], token)),
+                (yield from self.product(first, places[1], token)),
             )
             return self._swiglu(gate, linear)
-        gate = yield from self.product(_FIRST, row, token)
-        third = None if node.input(_THIRD) is None else (yield from self.product(_THIRD, row, token))
+        gate = yield from self.product(first, row, token)
+        third = None if third_product is None else (yield from self.product(third_product, row, token))
         if kind == "swiglu":
             if third is None:
                 raise UnknownError("SwiGLU without fusion requires a third weight")
@@ -106,7 +177,7 @@ class _Token:
         along = ex.index("score", count)
         share = definitions.softmax(TRUE, (yield self.element.node.source(_ROUTER), (*leading, along)), along)
         result = definitions.top(share, along, (True, True, True, None))
-        rank = ex.index("rank", number(int(self.attributes.get("k", 1))))
+        rank = index_along("rank", number(int(self.attributes.get("k", 1))))
         place = ex.read(result.args[0], (*result.args[1:], rank), "int")
         value = ex.substitute(share, {along: place})
         gate = definitions.sum(ex.choose(ex.equal(place, self.expert), value, ZERO), rank)
@@ -116,22 +187,48 @@ class _Token:
 
 @closed
 def _mixture(element: Element) -> Steps:
-    attributes, sizes = native_attributes(element.node), element.shape(_FIRST)
+    """Return an element of MoE or QMoE.
+
+    Raises:
+        UnknownError: An attribute or input has no definition.
+    """
+    node, attributes = element.node, native_attributes(element.node)
     if attributes.get("use_sparse_mixer", 0):
         raise UnknownError("use_sparse_mixer = 1 has no definition")
-    definitions, expert = definitions_of(element), ex.index("expert", sizes[0])
-    token = _Token(element, attributes, expert)
-    result = yield from token.product(_SECOND, element.index[-1], token.inner)
+    if node.op == "QMoE":
+        _check_quantized(node, attributes)
+    products = _products(element)
+    second = products[1]
+    if second is None:
+        raise UnknownError("the weight of the second product is omitted")
+    definitions, expert = definitions_of(element), ex.index("expert", element.shape(_ROUTER)[-1])
+    token = _Token(element, attributes, products, expert)
+    result = yield from token.product(second, element.index[-1], token.inner)
     gate = yield from token.gate(definitions)
     return definitions.sum(ex.multiply(gate, result), expert)
+
+
+def _check_quantized(node: Node, attributes: dict[str, Any]) -> None:
+    """Check that QMoE has a definition.
+
+    Raises:
+        UnknownError: An attribute or input has none.
+    """
+    if attributes.get("quant_type", "int") != "int" or attributes.get("weights_prepacked", 0) == 1:
+        raise UnknownError("its weights are not integers, or packed for one device")
+    if not attributes.get("normalize_routing_weights", 0):
+        # ONNX Runtime's CPU kernel (1.31) normalizes routing weights in any case.
+        raise UnknownError("runtimes differ if normalize_routing_weights is 0")
+    if any(node.input(port) is not None for port in _FURTHER):
+        raise UnknownError("inputs after the zero points have no definition")
 
 
 #: Default parameters of SwiGLU.
 _USUAL = (("alpha", 1.0), ("beta", 0.0))
 
-RULES: dict[str, Rule] = {"MoE": _mixture}
+RULES: dict[str, Rule] = {"MoE": _mixture, "QMoE": _mixture}
 
 #: The result has the sizes of the input.
 SIZES: dict[str, Callable[[Elements, Node, int], Expr | None]] = {
-    "MoE": lambda elements, node, axis: elements.shape(node.source())[axis]
+    op: lambda elements, node, axis: elements.shape(node.source())[axis] for op in RULES
 }

@@ -1,4 +1,4 @@
-"""Leaves of expressions: inputs, and caches before the step, in a common form of both models."""
+"""Leaves of expressions: inputs, and caches in a common form of both models."""
 
 from __future__ import annotations
 

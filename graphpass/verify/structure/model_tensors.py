@@ -20,6 +20,7 @@ from graphpass.verify.structure.definition import Definition
 from graphpass.verify.structure.definitions import Definitions
 from graphpass.verify.structure.leaves import Inputs, Leaf
 from graphpass.verify.structure.tensors import DefinedTensors
+from graphpass.verify.structure.weights import is_padded
 
 if TYPE_CHECKING:
     from graphpass.ir.model import Model
@@ -100,6 +101,12 @@ class ModelTensors(DefinedTensors):
             return self.bodies.shape(value)[axis]
         finally:
             self._asked.remove(dimension)
+
+    def packed(self, value: Value, bits: int, shape: tuple[int, ...], index: Index) -> Expr:
+        if is_padded(f"u{bits}", shape):
+            # The other model may store these integers in other bytes.
+            self.read_as_numbers.add(value.node)
+        return super().packed(value, bits, shape, index)
 
     def feed(self, value: Value, stream: Definition) -> None:
         """Read a tensor as an input.

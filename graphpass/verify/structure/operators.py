@@ -374,17 +374,25 @@ _READ: dict[str, frozenset[str]] = {
         {"is_causal", "kv_num_heads", "q_num_heads", "qk_matmul_output_mode", "scale", "softcap", "softmax_precision"}
     ),
     "CausalConvWithState": frozenset({"activation", "channels_last", "dilation", "ndim", "state_window"}),
+    "GatherBlockQuantized": frozenset({"bits", "block_size", "gather_axis", "quantize_axis"}),
     "GroupQueryAttention": frozenset(
         {"causal", "do_rotary", "k_norm_epsilon", "k_quant_type", "kv_cache_bit_width", "kv_num_heads"}
         | {"local_window_size", "num_heads", "q_norm_epsilon", "qk_norm_epsilon", "qk_output", "rotary_interleaved"}
         | {"scale", "smooth_softmax", "softcap", "v_quant_type"}
     ),
     "LinearAttention": frozenset({"chunk_size", "kv_num_heads", "q_num_heads", "scale", "state_window", "update_rule"}),
+    "MatMulNBits": frozenset({"K", "N", "accuracy_level", "bits", "block_size"}),
     "MoE": frozenset(
         {"activation_alpha", "activation_beta", "activation_type", "k", "normalize_routing_weights", "swiglu_fusion"}
         | {"swiglu_limit", "use_sparse_mixer"}
     ),
     "MultiHeadAttention": frozenset({"mask_filter_value", "num_heads", "scale", "unidirectional"}),
+    "QMoE": frozenset(
+        {"activation_alpha", "activation_beta", "activation_type", "block_size", "expert_weight_bits"}
+        | {"fc1_expert_weight_bits", "fc2_expert_weight_bits", "fc3_expert_weight_bits", "k"}
+        | {"normalize_routing_weights", "quant_type", "swiglu_fusion", "swiglu_limit", "use_sparse_mixer"}
+        | {"weights_prepacked"}
+    ),
     "RotaryEmbedding": frozenset({"interleaved", "num_heads", "rotary_embedding_dim", "scale"}),
 }
 
@@ -429,10 +437,18 @@ def _guarded(rule: Rule) -> Rule:
 
 def table() -> OperatorTable:
     """Return the symbolic definitions of all operators."""
-    from graphpass.verify.structure import attention, convolutions, experts, quantizers, recurrences, selection
+    from graphpass.verify.structure import (
+        attention,
+        block_weights,
+        convolutions,
+        experts,
+        quantizers,
+        recurrences,
+        selection,
+    )
 
-    parts = (activations, attention, convolutions, experts, quantizers, recurrences, selection)
+    parts = (activations, attention, block_weights, convolutions, experts, quantizers, recurrences, selection)
     tables = (RULES, *(part.RULES for part in parts))
     rules = {op: _guarded(rule) for table in tables for op, rule in table.items()}
-    first = {**TABLE.sizes, **attention.SIZES, **experts.SIZES, **selection.SIZES}
+    first = {**TABLE.sizes, **attention.SIZES, **block_weights.SIZES, **experts.SIZES, **selection.SIZES}
     return OperatorTable(rules, first, {**attention.STATES, **selection.FURTHER_SIZES})

@@ -36,19 +36,15 @@ def _level(element: Element, operand: Expr, step: float, origin: float, levels: 
 
 
 def _parameter(element: Element, port: int) -> Steps:
-    """Return the scale or zero point of the element, of QuantizeLinear or DequantizeLinear.
-
-    Raises:
-        UnknownError: They differ between blocks.
-    """
+    """Return the scale or zero point of the element, of QuantizeLinear or DequantizeLinear."""
     value, attributes = element.node.input(port), native_attributes(element.node)
     if value is None:
         return ZERO
-    if attributes.get("block_size", 0):
-        raise UnknownError("quantization in blocks has no definition")
+    axis, block = attributes.get("axis", 1) % len(element.index), attributes.get("block_size", 0)
+    if block:
+        return (yield value, element.index_with(axis, ex.floor_divide(element.index[axis], number(block))))
     is_along_axis = value.rank == 1 and element.elements.shape(value) != (ex.ONE,)
-    index = (element.index[attributes.get("axis", 1)],) if is_along_axis else (ZERO,) * (value.rank or 0)
-    return (yield value, index)
+    return (yield value, (element.index[axis],) if is_along_axis else (ZERO,) * (value.rank or 0))
 
 
 @closed

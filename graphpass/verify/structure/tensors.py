@@ -282,6 +282,22 @@ class DefinedTensors(Elements):
         result = self._constants.element(self.graph, value, index)
         return super()._constant(value, index) if result is None else result
 
+    def packed(self, value: Value, bits: int, shape: tuple[int, ...], index: Index) -> Expr:
+        """Return an unsigned integer in the bytes of a constant; see `Constants.packed`.
+
+        Args:
+            value: Value of the model.
+            bits: Bits of an integer, 4 or 8.
+            shape: Shape of the integers.
+            index: Index of the integer.
+
+        Raises:
+            UnknownError: The value is not a readable constant of these integers.
+        """
+        if self.graph.producer(value).op != "Constant" or value.element_type != "u8" or bits not in {4, 8}:
+            raise UnknownError(f"{value.name} is not a constant of integers of 4 or 8 bits")
+        return self._constants.packed(self.graph, value, bits, shape, index)
+
     def closed(self, element: Element, define: Callable[[Element], Steps], *, by_part: bool = False) -> Steps:
         """Define a result once as a function of its indices.
 

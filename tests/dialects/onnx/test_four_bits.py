@@ -1,20 +1,10 @@
-"""Weights of 4 bits: packing, ONNX Runtime's quantizer, and the products whose weights can be quantized."""
+"""Weights of 4 bits: ONNX Runtime's quantizer, and the products whose weights can be quantized."""
 
 import numpy
 import pytest
 
-from graphpass.dialects.onnx.four_bits import FourBits, four_bit_product, packed, unpacked
+from graphpass.dialects.onnx.four_bits import FourBits, four_bit_product
 from graphpass.testing import parse_model
-
-
-@pytest.mark.parametrize(
-    ("numbers", "stored"), [([[1, 2, 15, 0]], [[0x21, 0x0F]]), ([[1, 2, 3]], [[0x21, 0x03]]), ([[], []], [[], []])]
-)
-def test_pairs_share_a_byte_with_the_first_in_the_lower_bits(numbers, stored):
-    array = numpy.array(numbers, numpy.uint8)
-    assert packed(array).tolist() == stored
-    assert unpacked(packed(array))[:, : array.shape[1]].tolist() == numbers
-    assert packed(array, 8) is array is unpacked(array, 8)
 
 
 @pytest.mark.parametrize("inputs", [32, 40, 96])

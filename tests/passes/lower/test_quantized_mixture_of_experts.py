@@ -10,6 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from support.compressed_weights import packed
 from support.decode import compiled
+from verify.structure.comparing import is_equal
 
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.openvino.model import OpenVINOModel
@@ -22,7 +23,7 @@ EXPERTS, INNER, HIDDEN, BLOCK = 4, 32, 64, 32
 SWIGLU = {"activation_type": "swiglu", "swiglu_fusion": 1, "activation_alpha": 1.702, "activation_beta": 1.0}
 
 
-def build(bits: int, *, blocks: bool, zeros: bool, opset: int = 21, **given: Any) -> OnnxModel:
+def build(bits: int, *, blocks: bool, zeros: bool, opset: int = 21, flat: bool = False, **given: Any) -> OnnxModel:
     """Inputs tokens and router, output mixed; fused SwiGLU doubles the first product."""
     random = numpy.random.default_rng(0)
     tensors, inputs = [], ["tokens", "router"]
@@ -43,8 +44,8 @@ def build(bits: int, *, blocks: bool, zeros: bool, opset: int = 21, **given: Any
         zero = random.integers(2 ** (bits - 1) - 2, 2 ** (bits - 1) + 2, scale.shape)
         if bits == 4 and zero.shape[-1] % 2:
             zero = numpy.concatenate([zero, numpy.zeros([*zero.shape[:-1], 1], int)], -1)
-        flat = numpy.frombuffer(packed(zero, bits), numpy.uint8).reshape(*zero.shape[:-1], -1)
-        points.append(numpy_helper.from_array(flat, f"{name}_zeros"))
+        stored = numpy.frombuffer(packed(zero, bits), numpy.uint8).reshape(*zero.shape[:-1], -1)
+        points.append(numpy_helper.from_array(stored, f"{name}_zeros"))
     if zeros:
         tensors += points
         inputs += ["", "", "", *(tensor.name for tensor in points)]
@@ -56,14 +57,15 @@ def build(bits: int, *, blocks: bool, zeros: bool, opset: int = 21, **given: Any
         **given,
     }
     node = helper.make_node("QMoE", inputs, ["mixed"], "moe", domain="com.microsoft", **given)
+    tokens = ["count", HIDDEN] if flat else ["batch", "length", HIDDEN]
     graph = helper.make_graph(
         [node],
         "moe",
         [
-            helper.make_tensor_value_info("tokens", TensorProto.FLOAT, ["batch", "length", HIDDEN]),
+            helper.make_tensor_value_info("tokens", TensorProto.FLOAT, tokens),
             helper.make_tensor_value_info("router", TensorProto.FLOAT, ["count", EXPERTS]),
         ],
-        [helper.make_tensor_value_info("mixed", TensorProto.FLOAT, ["batch", "length", HIDDEN])],
+        [helper.make_tensor_value_info("mixed", TensorProto.FLOAT, tokens)],
         tensors,
     )
     opsets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
@@ -100,6 +102,16 @@ def test_openvino_and_onnx_runtime_compute_the_same(bits, blocks, zeros, given):
         op.data.tobytes() for op in result.model.ov_model.get_ops() if op.get_type_name() == "Constant" and op.data.size
     }
     assert set(stored.values()) <= constants
+
+
+@pytest.mark.parametrize("zeros", [False, True])
+@pytest.mark.parametrize("blocks", [False, True])
+@pytest.mark.parametrize("bits", [4, 8])
+def test_the_lowered_form_is_equal_for_every_input(bits, blocks, zeros):
+    model = build(bits, blocks=blocks, zeros=zeros, flat=True, **SWIGLU)
+    after = PassManager([LowerOperators()]).run(model).model
+    assert is_equal(model, after, "mixed")
+    assert not is_equal(build(bits, blocks=blocks, zeros=zeros, flat=True, **SWIGLU | {"k": 1}), after, "mixed")
 
 
 def test_a_second_run_changes_nothing():

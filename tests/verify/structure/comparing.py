@@ -48,9 +48,9 @@ def model_of_operator(kind: str, element: int, *constants: Any, **attributes: An
     return OnnxModel(onnx.shape_inference.infer_shapes(proto))
 
 
-def model_of_function(body: str, inputs: str) -> OnnxModel:
+def model_of_function(body: str, inputs: str, opset: int = 19) -> OnnxModel:
     """Return a model of ONNX's text form that outputs ``y`` twice; read once, it would be a cache."""
-    text = f"""<ir_version: 9, opset_import: ["": 19]>
+    text = f"""<ir_version: 9, opset_import: ["": {opset}]>
     function ({inputs}) => (float[rows, columns, width] logits) {{
         one = Constant <value = int64[1] {{1}}> ()
         zero = Constant <value = int64[1] {{0}}> ()

@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy
 import pytest
+from onnx import numpy_helper
 from support.loaded import converted, exported
 from verify.layers.faults_of_layers import edited, layer_of, scale_feed_forward
 
+from graphpass import PassManager, parse
+from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.verify.parts import Plan, plan
 from graphpass.verify.structure.comparer import Comparer
 from graphpass.verify.structure.equal_layers import EqualLayers
@@ -152,3 +155,20 @@ def test_an_element_of_a_constant_is_not_that_of_another_layer(last, is_equal):
     numbers = [numpy.full(128, 2.0, numpy.float32)] * 12
     reference, candidate = (edited(exported(DEEP), scaled_by(list(side))) for side in (vectors, numbers))
     assert is_proven(reference, candidate) == is_equal
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layer", [None, 0, 6, 11])
+def test_bytes_of_one_layer_are_compared_with_integers(layer):
+    """The reference reads bytes, and the result integers of 4 bits."""
+    reference = PassManager(parse("quantize-weights")).run(exported(DEEP)).model
+    made = converted(reference, "cpu").model
+    other = reference.clone()
+    assert isinstance(other, OnnxModel)
+    if layer is not None:
+        products = [node for node in reference.graph.of_op("MatMulNBits") if f"layers.{layer}/" in node.name]
+        (tensor,) = (entry for entry in other.proto.graph.initializer if entry.name == products[0].source(1).name)
+        array = numpy_helper.to_array(tensor).copy()
+        array.reshape(-1)[-1] ^= 16
+        tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+    assert is_proven(OnnxModel(other.proto, reference.path), made) == (layer is None)

@@ -32,3 +32,27 @@ def test_quantizers_are_equal_in_openvino(origin):
     model, other = (quantized(origin[0], place) for place in (origin[1], origin[1] + 1))
     assert is_equal(model, read_by_openvino(model))
     assert not is_equal(model, read_by_openvino(other))
+
+
+def listed(numbers) -> str:
+    return ", ".join(map(str, numbers))
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_blocks_are_equal_in_openvino(axis):
+    sizes = [64, 96]
+    scales = [size // 16 if place == axis else size for place, size in enumerate(sizes)]
+    places = range(scales[0] * scales[1])
+
+    def model(factor: float):
+        body = f"""
+            whole = Constant <value = uint8[64, 96] {{{listed(place % 251 for place in range(64 * 96))}}}> ()
+            scales = Constant <value = float{scales} {{{listed(1 + factor * (place % 7) for place in places)}}}> ()
+            origin = Constant <value = uint8{scales} {{{listed(place % 5 for place in places)}}}> ()
+            weight = DequantizeLinear <axis = {axis}, block_size = 16> (whole, scales, origin)
+            y = MatMul(x, weight)"""
+        return model_of_function(body, "float[rows, columns, 64] x", opset=21)
+
+    reference = model(0.5)
+    assert is_equal(reference, read_by_openvino(reference))
+    assert not is_equal(reference, model(0.25))
