@@ -120,16 +120,20 @@ def _product(element: Element) -> Steps:
     read = yield node.source(), (*leading, bound)
     factor = yield from weight.at(element, (row,), bound)
     if attributes.get("accuracy_level", 0) == _ROUNDING_LEVEL:
-        _permit_rounding(element, factor)
+        permit_rounding(element, factor)
     result = definitions_of(element).sum(ex.multiply(read, factor), bound)
     return result if node.input(5) is None else ex.add(result, (yield node.source(5), (row,)))
 
 
-def _permit_rounding(element: Element, weight: Expr) -> None:
+def permit_rounding(element: Element, weight: Expr) -> None:
     """Check that the reference permits kernels to round the activations of a product, too.
 
+    Args:
+        element: The element of the operator.
+        weight: An element of the product's weight, as an expression of its own index variables.
+
     Raises:
-        UnknownError: The reference does not.
+        UnknownError: The operator is of the candidate, and the reference does not permit it.
     """
     tensors = element.elements
     assert isinstance(tensors, DefinedTensors)
@@ -137,7 +141,7 @@ def _permit_rounding(element: Element, weight: Expr) -> None:
     if not tensors.is_candidate:
         permitted.add(weight)
     elif weight not in permitted:
-        raise UnknownError(f"accuracy_level = {_ROUNDING_LEVEL} permits kernels to round activations to 8 bits")
+        raise UnknownError("kernels may round activations to 8 bits, which the reference does not permit")
 
 
 def _rows(element: Element) -> Steps:

@@ -13,7 +13,7 @@ from graphpass.analysis.symbolic.places import index_along
 from graphpass.dialects.attributes import native_attributes
 from graphpass.ir.graph import Node, Value
 from graphpass.verify.structure.activations import gelu, swish
-from graphpass.verify.structure.block_weights import BlockWeight
+from graphpass.verify.structure.block_weights import BlockWeight, permit_rounding
 from graphpass.verify.structure.definitions import Definitions
 from graphpass.verify.structure.tensors import closed, definitions_of
 
@@ -24,6 +24,9 @@ _PLAIN = ((2, 3), (4, 5), (6, 7))
 
 #: Inputs of the three products of QMoE: weight in bytes, scales, bias and zero points.
 _QUANTIZED = ((2, 3, 4, 11), (5, 6, 7, 12), (8, 9, 10, 13))
+
+#: Bits of weights for which the CPU kernel of QMoE rounds activations.
+_ROUNDING_BITS = 8
 
 #: Further inputs of QMoE: routing weights, and scales of some devices.
 _FURTHER = range(14, 21)
@@ -38,12 +41,14 @@ class _Product:
         inputs: Number of inputs.
         element: Returns an element of the weight for expert, row and input.
         bias: The bias ``[experts, rows]``; ``None`` without one.
+        rounds: Whether kernels round activations to 8 bits.
     """
 
     rows: Expr
     inputs: Expr
     element: Callable[[Expr, Expr, Expr], Steps]
     bias: Value | None
+    rounds: bool = False
 
 
 def _products(element: Element) -> list[_Product | None]:
@@ -86,7 +91,7 @@ def _quantized_product(element: Element, place: int, port: int, scales: int, bia
     def read(expert: Expr, row: Expr, place: Expr) -> Steps:
         return (yield from weight.at(element, (expert, row), place))
 
-    return _Product(number(sizes[1]), number(inputs), read, node.input(bias))
+    return _Product(number(sizes[1]), number(inputs), read, node.input(bias), rounds=bits == _ROUNDING_BITS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +117,14 @@ class _Token:
             product: The product.
             row: The row of the weight.
             read: Returns an element of the product's operand.
+
+        Raises:
+            UnknownError: As `permit_rounding`.
         """
         own, bound = ex.index("row", product.rows), ex.index("input", product.inputs)
         weight = yield from product.element(self.expert, own, bound)
+        if product.rounds:
+            permit_rounding(self.element, weight)
         result = definitions_of(self.element).sum(ex.multiply((yield from read(bound)), weight), bound)
         if product.bias is not None:
             result = ex.add(result, (yield product.bias, (self.expert, own)))
