@@ -7,8 +7,10 @@ from typing import Any
 
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import UnknownError
-from graphpass.analysis.symbolic.expressions import ONE, TRUE, ZERO, Expr, number
+from graphpass.analysis.symbolic.expressions import FALSE, ONE, TRUE, ZERO, Expr, number
+from graphpass.analysis.symbolic.nodes import from_polynomial
 from graphpass.analysis.symbolic.places import digits
+from graphpass.analysis.symbolic.solver import never
 from graphpass.verify.structure.algebra import Algebra
 from graphpass.verify.structure.conditions import count_of, limited, on_indices, oriented, place_of
 from graphpass.verify.structure.definition import Definition
@@ -23,6 +25,9 @@ _LINEAR = frozenset({"recurrence", "sum"})
 
 #: Kinds that depend on the values of indices and not on their ranges.
 _OF_VALUES = frozenset({"level", "sum", "top"})
+
+#: Operators of comparisons of integers, of which a score may have `_MOST_DECIDED`.
+_COMPARISONS, _MOST_DECIDED = frozenset({"not_positive", "zero"}), 4
 
 #: Size of the indices of these kinds.
 _ANY = ex.length("any")
@@ -265,8 +270,10 @@ class Definitions:
         Raises:
             UnknownError: All scores are equal, and the mask may hide all keys.
         """
+        score = _where_visible(visible, self.algebra.normal(score), along)
         terms = score.args if (score := self.algebra.normal(score)).op == "real_sum" else (score,)
         # Softmax does not depend on a term that is equal for all keys.
+        terms = tuple(_along(term, along) for term in terms)
         score = ex.add(ZERO, *(term for term in terms if ex.contains([term], along) or not is_total(term)))
         score = self.algebra.cases(score)
         if along.op != "index" or not ex.contains([score, visible], along):
@@ -352,3 +359,27 @@ class Definitions:
                 bounds[place : place + 1] = parts
             pending += parts
         return bodies, [index for index in bounds if ex.contains(bodies, index)], arguments
+
+
+def _where_visible(visible: Expr, score: Expr, along: Expr) -> Expr:
+    """Return a score without choices that the mask decides; scores of hidden keys have no effect."""
+    choices = (part.args[0] for part in ex.walk(score) if part.op == "choose" and ex.contains([part.args[0]], along))
+    conditions = list(dict.fromkeys(condition for condition in choices if condition.op in _COMPARISONS))
+    if visible is TRUE or not 0 < len(conditions) <= _MOST_DECIDED or not is_total(score):
+        return score
+    decided: dict[Expr, Expr] = {}
+    for condition in conditions:
+        if never(visible, condition):
+            decided[condition] = FALSE
+        elif never(visible, ex.negate(condition)):
+            decided[condition] = TRUE
+    return ex.substitute(score, decided) if decided else score
+
+
+def _along(term: Expr, along: Expr) -> Expr:
+    """Return a term of a score without the part that is equal for all keys, such as of a slope times a distance."""
+    own = [factor for factor in term.args if ex.contains([factor], along)] if term.op == "times" else []
+    if len(own) != 1 or own[0].op != "sum" or not is_total(term):
+        return term
+    moving = {monomial: factor for monomial, factor in ex.polynomial(own[0]).items() if ex.contains(monomial, along)}
+    return ex.substitute(term, {own[0]: from_polynomial(moving)})

@@ -51,9 +51,16 @@ def _fits(element_type: str, expr: Expr) -> bool:
 
 
 def _bits(monomial: Monomial) -> int:
-    """Return the bits of a product; all its lengths together count as one factor."""
+    """Return the bits of a product; all its lengths together count as one factor, and 0 or 1 as none."""
+    monomial = tuple(atom for atom in monomial if not _is_unit(atom))
     others = sum(atom.op not in {"index", "length"} for atom in monomial)
     return _BITS * max(others, bool(monomial))
+
+
+def _is_unit(atom: Expr) -> bool:
+    """Return whether an integer is a choice of numbers from -1 to 1."""
+    values = [branch.as_number for branch in atom.args[1:]] if atom.op == "choose" else [None]
+    return all(value is not None and abs(value) <= 1 for value in values)
 
 
 def _arithmetic(function: Callable[..., Expr]) -> Rule:
