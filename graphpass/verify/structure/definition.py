@@ -47,5 +47,5 @@ class KnownWeight:
 
     @property
     def content(self) -> str:
-        """Return a hash that is equal in models that read other integers from the same bytes."""
+        """Return a hash of the bytes of compressed weights, and of the values of others."""
         return self.stored or self.digest

@@ -362,7 +362,10 @@ class Definitions:
 
 
 def _where_visible(visible: Expr, score: Expr, along: Expr) -> Expr:
-    """Return a score without choices that the mask decides; scores of hidden keys have no effect."""
+    """Return a score without choices that the mask decides.
+
+    Scores of hidden keys have no effect.
+    """
     choices = (part.args[0] for part in ex.walk(score) if part.op == "choose" and ex.contains([part.args[0]], along))
     conditions = list(dict.fromkeys(condition for condition in choices if condition.op in _COMPARISONS))
     if visible is TRUE or not 0 < len(conditions) <= _MOST_DECIDED or not is_total(score):
@@ -377,7 +380,10 @@ def _where_visible(visible: Expr, score: Expr, along: Expr) -> Expr:
 
 
 def _along(term: Expr, along: Expr) -> Expr:
-    """Return a term of a score without the part that is equal for all keys, such as of a slope times a distance."""
+    """Return a term of a score without the part that is equal for all keys.
+
+    A slope times a distance becomes the slope times the position of the key.
+    """
     own = [factor for factor in term.args if ex.contains([factor], along)] if term.op == "times" else []
     if len(own) != 1 or own[0].op != "sum" or not is_total(term):
         return term

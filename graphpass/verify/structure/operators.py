@@ -99,6 +99,34 @@ def _reduction(mean: bool = False, squares: bool = False) -> Rule:
     return rule
 
 
+def _extreme(op: str) -> Rule:
+    """Return the rule of a maximum or minimum along axes.
+
+    Large axes, and axes of unknown size, are bound indices of a definition.
+    """
+    exact = TABLE.elements[op]
+
+    @closed
+    def defined(element: Element) -> Steps:
+        sizes = element.shape(0)
+        axes = yield from reduced_axes(element)
+        places = {axis: index_along(f"k{axis}", sizes[axis]) for axis in axes}
+        body = yield element.node.source(), unreduced(element, places)
+        bounds = [place for place in places.values() if place is not ZERO]
+        definitions = definitions_of(element)
+        body = definitions.algebra.normal(body)
+        result = definitions.abstract(op, (), (body,), bounds) if bounds else body
+        return ex.read(result.args[0], result.args[1:], body.sort) if bounds else body
+
+    def rule(element: Element) -> Steps:
+        try:
+            return (yield from exact(element))
+        except UnknownError:
+            return (yield from defined(element))
+
+    return rule
+
+
 @closed
 def _real_cum_sum(element: Element) -> Steps:
     """Return an element of a CumSum as a masked sum.
@@ -357,7 +385,9 @@ RULES: dict[str, Rule] = {
     "MatMul": _matmul,
     "RMS": _rms_norm,
     "RMSNormalization": _rms_norm,
+    "ReduceMax": _extreme("ReduceMax"),
     "ReduceMean": _reduction(mean=True),
+    "ReduceMin": _extreme("ReduceMin"),
     "ReduceSum": _reduction(),
     "ReduceSumSquare": _reduction(squares=True),
     "Reshape": _reshape,

@@ -45,6 +45,9 @@ if TYPE_CHECKING:
     from graphpass.verify.structure.constants import Constants
 
 
+#: Operators whose result has the bytes of their first operand.
+_VIEWS = frozenset({"Identity", "Reshape", "Squeeze", "Unsqueeze"})
+
 #: Maximum number of nested sizes that are functions of operands.
 _DEEPEST = 8
 
@@ -294,6 +297,8 @@ class DefinedTensors(Elements):
         Raises:
             UnknownError: The value is not a readable constant of these integers.
         """
+        while self.graph.producer(value).op in _VIEWS:
+            value = self.graph.producer(value).source()
         if self.graph.producer(value).op != "Constant" or value.element_type != "u8" or bits not in {4, 8}:
             raise UnknownError(f"{value.name} is not a constant of integers of 4 or 8 bits")
         return self._constants.packed(self.graph, value, bits, shape, index)

@@ -17,6 +17,8 @@ from graphpass.ir.values import HALVES, STORED
 from graphpass.verify.structure.definition import KnownWeight
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from graphpass.ir.model import Model
 
 Array: TypeAlias = "numpy.ndarray[Any, Any]"
@@ -46,9 +48,8 @@ class WeightDigests:
         """
         large = _large(models)
         shared = _in_both(large, lambda weight: weight.bytes_of)
-        first, second = ({place: entry for place, entry in side.items() if place not in shared} for side in large)
         self._shared = frozenset(shared)
-        self._stored = {**shared, **_equal_weights((first, second))}
+        self._stored = {**shared, **_equal_weights(_rest(large, shared))}
         self._known: dict[tuple[int, int], KnownWeight | None] = {
             place: stored.as_weight(stored.weight.element_type, stored.weight.shape)
             for place, stored in self._stored.items()
@@ -154,6 +155,24 @@ def _in_both(
     }
 
 
+def _rest(
+    both: tuple[_Weights, _Weights], shared: Mapping[tuple[int, int], _StoredWeight]
+) -> tuple[_Weights, _Weights]:
+    """Return the weights to compare by content.
+
+    These are weights that the models do not read from the same place of a file, and those that one model also has in
+    another place, under the same name.
+    """
+    rest = [{place: entry for place, entry in side.items() if place not in shared} for side in both]
+    named = {(name, weight.size) for side in rest for weight, name in side.values()}
+    keys = {stored.key for stored in shared.values() if (stored.name, stored.weight.size) in named}
+    again = {place for place, stored in shared.items() if stored.key in keys}
+    first, second = (
+        {**left, **{p: e for p, e in side.items() if p in again}} for left, side in zip(rest, both, strict=True)
+    )
+    return first, second
+
+
 def _equal_weights(both: tuple[_Weights, _Weights]) -> dict[tuple[int, int], _StoredWeight]:
     """Return the weights whose bytes equal those of a weight in the other model."""
     sizes = [{weight.size for weight, _ in weights.values()} for weights in both]
@@ -172,8 +191,9 @@ def _weight_of(graph: Graph, value: Value) -> KnownWeight | None:
 
 def _compressed(constant: Array, element_type: str, name: str) -> KnownWeight:
     """Return the identity of integers of 4 or 8 bits."""
-    flat = numpy.ascontiguousarray(constant).view(numpy.uint8).reshape(-1)
-    stored = hashlib.sha256(packed(flat & 15) if element_type in FOUR_BITS else flat).hexdigest()
+    flat: NDArray[numpy.uint8] = numpy.ascontiguousarray(constant).view(numpy.uint8).reshape(-1)
+    whole = packed(numpy.bitwise_and(flat, numpy.uint8(15))) if element_type in FOUR_BITS else flat
+    stored = hashlib.sha256(whole.data).hexdigest()
     return KnownWeight(f"{stored} {element_type}", name, stored)
 
 

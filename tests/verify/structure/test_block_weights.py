@@ -97,6 +97,18 @@ def test_rows_without_blocks_are_equal():
     assert is_equal(other, reference)
 
 
+def test_rows_of_reshaped_bytes_are_equal():
+    """Exports that share the embedding with the last product read it through a Reshape."""
+    made = arrays(4, 160, 4)
+    reference = rows(made, 4)
+    other = reference.clone()
+    graph = other.proto.graph
+    graph.initializer[0].CopyFrom(numpy_helper.from_array(made["weight"], "stored"))
+    graph.initializer.append(numpy_helper.from_array(numpy.array([160, -1]), "sizes"))
+    graph.node.insert(0, helper.make_node("Reshape", ["stored", "sizes"], ["weight"], "view"))
+    assert is_equal(reference, OnnxModel(other.proto))
+
+
 def test_weights_of_8_bits_are_not_those_of_4():
     made = arrays(8, 6, 4)
     halves = {"weight": made["weight"].reshape(6, 8, 8), "scales": numpy.repeat(made["scales"], 2, axis=1)}

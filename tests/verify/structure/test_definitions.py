@@ -22,3 +22,19 @@ def test_indices_with_several_offsets_begin_at_the_least(kind):
     of_cache = definitions.abstract(kind, (), (element(ex.subtract(key, PAST), key),), ())
     of_token = definitions.abstract(kind, (), (element(token, ex.add(PAST, token)),), ())
     assert ex.substitute(of_cache, {key: ex.add(PAST, token)}) is of_token
+
+
+def test_distances_of_visible_keys_have_one_sign():
+    """ALiBi by absolute distances equals ALiBi by positions of keys where the mask is causal."""
+    definitions = Definitions(Algebra(AngleTables(frozenset()), 1000, []), KnownMasks())
+    key, query = ex.index("key", TOTAL), ex.index("query", LENGTH)
+    slope, distance = ex.read("slope", (), "real"), ex.subtract(key, ex.add(PAST, query))
+    causal = ex.at_most(distance, ex.ZERO)
+    absolute = ex.choose(ex.less(ex.ZERO, distance), ex.negative(distance), distance)
+
+    def softmax(visible: ex.Expr, bias: ex.Expr) -> ex.Expr:
+        return definitions.softmax(visible, ex.multiply(slope, bias), key)
+
+    assert softmax(causal, absolute) is softmax(causal, key)
+    assert softmax(causal, absolute) is not softmax(causal, ex.multiply(ex.number(2), key))
+    assert softmax(ex.TRUE, absolute) is not softmax(ex.TRUE, key)

@@ -293,3 +293,14 @@ LIKE: dict[str, tuple[str, str, str]] = {
 def test_functions_that_are_equal_for_every_input(name):
     inputs, *bodies = LIKE[name]
     assert is_equal(*(model_of_function(body, inputs) for body in bodies))
+
+
+@pytest.mark.parametrize("kind", ["ReduceMax", "ReduceMin"])
+def test_extremes_along_axes_of_unknown_size(kind):
+    inputs = "float[rows, columns, width] x"
+    body = "axes = Constant <value = int64[2] {{0, 1}}> ()\ny = {} <keepdims = 1> (x, axes)"
+    reference = model_of_function(body.format(kind), inputs)
+    assert is_equal(reference, read_by_openvino(reference))
+    other = {"ReduceMax": "ReduceMin", "ReduceMin": "ReduceMax"}[kind]
+    assert not is_equal(reference, model_of_function(body.format(other), inputs))
+    assert not is_equal(reference, model_of_function(body.format(kind).replace("0, 1", "0, 2"), inputs))

@@ -51,7 +51,10 @@ def _fits(element_type: str, expr: Expr) -> bool:
 
 
 def _bits(monomial: Monomial) -> int:
-    """Return the bits of a product; all its lengths together count as one factor, and 0 or 1 as none."""
+    """Return the bits of a product.
+
+    All its lengths together count as one factor, and choices from -1 to 1 as none.
+    """
     monomial = tuple(atom for atom in monomial if not _is_unit(atom))
     others = sum(atom.op not in {"index", "length"} for atom in monomial)
     return _BITS * max(others, bool(monomial))

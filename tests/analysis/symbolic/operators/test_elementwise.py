@@ -76,6 +76,12 @@ def test_numbers_that_may_overflow_or_be_negative_are_unknown(text, reason):
         evaluated(f"%x = Parameter : i64[6]\n%zero = Multiply(%x, 0)\n{text}", x=INTEGERS)
 
 
+def test_positions_times_a_mask_do_not_overflow():
+    """BERT's position ids: the running sum of a mask, times the mask."""
+    text = "%c = Greater(%x, 0)\n%mask = Convert(%c) {to=i32}\n%sum = onnx.CumSum(%mask, 0)\n%y = Multiply(%sum, %mask)"
+    numpy.testing.assert_array_equal(*evaluated(f"%x = Parameter : i64[6]\n{text}", x=INTEGERS))
+
+
 def test_the_lowest_number_bounds_no_finite_number():
     text = "%x = Parameter : f32[6]\n%y = Maximum(%x, -3.4028234663852886e38)"
     numpy.testing.assert_array_equal(*evaluated(text, x=numpy.array(REALS, numpy.float32)))
