@@ -185,8 +185,9 @@ GP322 The runtime compiled the model but failed to run it; the message has its e
 GP323 The model processes a fixed number of tokens in a step, and was given another.
 GP324 The output with the logits cannot be determined: no output is called logits, or that output is not [batch, length,
   vocabulary].
-GP325 The model reads embeddings, and no model in its folder computes them from token ids: one whose only input is ids
-  and whose output has the right size. Feed the session embeddings, or pass a function to embed_with.
+GP325 The model reads embeddings, and no model in its folder computes them from token ids: one whose only other input
+  has features of images, and whose output has the right size. Feed the session embeddings, or pass a function to
+  embed_with.
 GP326 A cache has a fixed number of positions: new ones are written in place or replace old ones. Variables start empty
   and grow, so make-stateful does not support it.
 GP327 An operator returns f16 or bf16 for any type of its inputs, so change-precision cannot convert the rest of the
@@ -295,12 +296,13 @@ GP394 A session over a prefill and a decode model needs two models that graphpas
   of one: the decode model with a length of 1.
 GP395 There is not enough memory for the model, its caches or its logits in these sizes. Use smaller ones, compare over
   fewer tokens or not at all (--no-verify), or run it on a larger machine.
-GP396 genai_config.json states the number of positions and the size of the vocabulary; neither the model nor the
-  config.json beside it has them. Copy config.json beside the model, or set the positions with ort-genai{context=N}.
-GP397 onnxruntime-genai's generic decoder supports models with token ids, mask, positions and growing caches of keys and
-  values as inputs, the caches named by layer and of one shape, and with logits as output. Target ort supports other
-  models. Of models with an encoder and a decoder onnxruntime-genai runs those that read audio, such as Whisper, and
-  none that read text.
+GP396 genai_config.json states the number of positions, the size of the vocabulary and tokens of images; neither the
+  model nor the config.json beside it has them. Copy config.json beside the model, or set the positions with
+  ort-genai{context=N}.
+GP397 onnxruntime-genai's generic decoder supports models with token ids or embeddings, mask, positions and growing
+  caches of keys and values as inputs, the caches named by layer and of one shape, and with logits as output. Embeddings
+  need a model in the same folder that computes them. Target ort supports other models. Of models with an encoder and a
+  decoder onnxruntime-genai runs those that read audio, such as Whisper, and none that read text.
 GP398 f16 represents numbers up to 65504, bf16 up to 3.39e38, and a weight of the model is larger. Keep the model in
   f32, without the pass change-precision, and without precision=f16 or bf16.
 GP399 transformers.js runs decoders whose inputs are token ids, mask, positions and keys and values under the names of

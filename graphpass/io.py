@@ -35,7 +35,8 @@ _HUB_ID = re.compile(
     r"(?:https?:/+(?:www\.)?(?:huggingface|hf)\.co/|hf:/+)?([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)", re.ASCII
 )
 
-_CONFIGURATION = "config.json"
+#: Configurations of models, of which one is enough.
+_CONFIGURATIONS = ("config.json", "genai_config.json")
 
 _SUFFIXES: dict[Dialect, str] = {"onnx": ".onnx", "openvino": ".xml"}
 
@@ -44,8 +45,8 @@ def find_model(path: str | Path) -> Path:
     """Return the model file that ``path`` refers to.
 
     Args:
-        path: A ``.onnx`` or ``.xml`` file, or a folder with one of them; see `model_folder`. Several are accepted if
-            one is a language model that reads embeddings; see `find_language_model`.
+        path: A ``.onnx`` or ``.xml`` file, or a folder with one of them; see `model_folder`. Several, also in
+            subfolders, are accepted if one is a language model that reads embeddings; see `find_language_model`.
 
     Raises:
         ReadError: GP101, the path does not exist; GP102, the file is neither ``.onnx`` nor ``.xml``; GP103, the folder
@@ -71,6 +72,8 @@ def _found(path: Path) -> Path:
     if not path.is_dir():
         raise ReadError("GP102", f"{path} is neither a file nor a folder", "name an .onnx or .xml file")
     models = models_in(folder := model_folder(path))
+    if not models and (main := find_language_model(models_below(folder))) is not None:
+        return main
     if not models:
         raise ReadError("GP103", f"{path} has no .onnx or .xml model", _instead_of_folder(path))
     if len(models) > 1 and (main := find_language_model(models)) is not None:
@@ -97,11 +100,30 @@ def model_folder(path: Path) -> Path:
 def configuration_folder(model_file: Path) -> Path:
     """Return the folder of a model's configuration and tokenizer.
 
-    This is the model's folder, or its parent if config.json is only there, and no model is; see `model_folder`.
+    This is the model's folder, or its parent if a configuration is only there, and no model is; see `model_folder`.
     """
     folder, above = model_file.parent, model_file.parent.parent
-    is_above = (above / _CONFIGURATION).is_file() and not (folder / _CONFIGURATION).is_file()
+    is_above = _has_configuration(above) and not _has_configuration(folder)
     return above if is_above and not models_in(above) else folder
+
+
+def _has_configuration(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in _CONFIGURATIONS)
+
+
+def parts_of(model_file: Path) -> tuple[Path, list[Path]]:
+    """Return the folder of a model and of the models beside it, and their files.
+
+    The models are in one folder, or each in a folder of its own in the folder of the configuration.
+    """
+    folder, above = model_file.parent, configuration_folder(model_file)
+    beside = models_in(folder)
+    return (folder, beside) if len(beside) > 1 or above == folder else (above, models_below(above))
+
+
+def models_below(folder: Path) -> list[Path]:
+    """Return the model files in the subfolders of ``folder``; see `models_in`."""
+    return [file for child in _folders_with_models(folder) for file in models_in(child)]
 
 
 def _folders_with_models(folder: Path) -> list[Path]:

@@ -2,13 +2,13 @@ import shutil
 from pathlib import Path
 
 import pytest
-from support.models import export
+from support.models import export, vision_onnx
 
 from graphpass.artifacts.companions import companions
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.errors import ReadError, UsageError
-from graphpass.io import configuration_folder, find_model, load, save
+from graphpass.io import configuration_folder, find_model, load, models_below, parts_of, save
 
 
 def test_load_picks_the_dialect():
@@ -49,6 +49,22 @@ def hub_repository(folder: Path) -> Path:
     for name in ("config.json", "tokenizer.json"):
         shutil.copy(export("llama", "onnx") / name, folder)
     return Path(shutil.copy(export("llama", "onnx") / "model.onnx", folder / "onnx"))
+
+
+def test_models_of_a_folder_may_have_folders_of_their_own(tmp_path):
+    folder = shutil.copytree(vision_onnx("qwen2_5_vl"), tmp_path / "in")
+    files = [folder / name / "model.onnx" for name in ("decoder", "embedding", "vision_encoder")]
+    assert models_below(folder) == files
+    assert find_model(folder) == files[0]
+    assert parts_of(files[0]) == (folder, files)
+    for name in ("config.json", "genai_config.json"):
+        assert configuration_folder(files[0]) == folder
+        (folder / name).unlink()
+    # Without a configuration above them, folders beside each other are of separate models.
+    assert parts_of(files[0]) == (files[0].parent, [files[0]])
+    files[0].unlink()
+    with pytest.raises(ReadError, match="GP103"):
+        find_model(folder)
 
 
 def test_find_model_refuses_other_paths(tmp_path):

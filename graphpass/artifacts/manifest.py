@@ -17,6 +17,7 @@ from graphpass.engine.passes import Pass, Skipped
 from graphpass.engine.pipeline import format_passes
 from graphpass.engine.registry import distributions
 from graphpass.errors import ReadError
+from graphpass.io import parts_of
 from graphpass.ir.model import Model
 from graphpass.reports.diff.weights import digest_of_weights
 from graphpass.storage.digests import digest_of_file, digests_of, digests_of_files
@@ -62,7 +63,7 @@ def describe(
         passes: The pipeline of each part.
         options: All other settings that affect the result.
         weights: Whether to include digests of the weights, which requires reading them once; see `digests_of`.
-        copied: Names of further files in the folder that are copied to the result.
+        copied: Paths of further files that are copied to the result, in the folder of `graphpass.io.parts_of`.
 
     Returns:
         A JSON object with ``manifest``, ``input``, ``versions``, ``options`` and ``pipeline``.
@@ -74,7 +75,8 @@ def describe(
     source = next(iter(models.values())).path
     assert source is not None
     beside = {file.name: _digest(file) for file in companions(source, "onnx")}
-    beside |= digests_of_files(source.parent, {name: (source.parent / name).stat().st_size for name in copied})
+    folder, _ = parts_of(source)
+    beside |= digests_of_files(folder, {name: (folder / name).stat().st_size for name in copied})
     return {
         "manifest": FORM,
         "input": _parts({name: source_of(model, weights=weights) for name, model in models.items()})

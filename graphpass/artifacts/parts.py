@@ -9,7 +9,7 @@ from pathlib import Path
 from graphpass.artifacts.companions import companions
 from graphpass.artifacts.manifest import MANIFEST_FILE
 from graphpass.errors import ReadError
-from graphpass.io import find_language_model, load, models_in
+from graphpass.io import find_language_model, load, parts_of
 from graphpass.ir.inputs import EMBEDDINGS
 from graphpass.ir.model import Model
 from graphpass.storage.kernel_copy import copy_file
@@ -21,15 +21,17 @@ class FolderParts:
     """The files in the folder of a language model that are not its companions.
 
     Attributes:
+        folder: The folder; see `graphpass.io.parts_of`.
         models: The other models.
-        weights: Weight files of these models, by name in the folder.
-        others: Graph files of these models, and all remaining files.
-        folders: Subfolders, which are not copied.
+        weights: Weight files of these models, by path in the folder.
+        others: Paths in the folder of graph files of these models, and of all remaining files.
+        folders: Subfolders without these models, which are not copied.
     """
 
+    folder: Path
     models: tuple[Model, ...]
     weights: dict[str, WeightFile]
-    others: tuple[Path, ...]
+    others: tuple[str, ...]
     folders: tuple[Path, ...]
 
 
@@ -49,23 +51,26 @@ def find_folder_parts(model: Model) -> FolderParts | None:
     """
     if model.path is None or EMBEDDINGS not in model.graph.parameters:
         return None
-    folder = model.path.parent
-    files = [file for file in models_in(folder) if file != model.path]
-    if not files or find_language_model([*files, model.path]) != model.path:
+    folder, found = parts_of(model.path)
+    files = [file for file in found if file != model.path]
+    if not files or find_language_model(found) != model.path:
         return None
     models = tuple(map(load, files))
     read = {file.path: file for other in models for file in other.weight_files}
     own = {file.path for file in model.weight_files} - read.keys()
     own |= {file.resolve() for file in (model.path, folder / MANIFEST_FILE, *companions(model.path, "onnx"))}
-    inside = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+    used = {folder, *(file.parent for file in found)}
+    inside = sorted(path for each in used for path in each.iterdir() if not path.name.startswith("."))
     rest = [path for path in inside if path.is_file() and path.resolve() not in own]
     for file in rest:
-        if not lies_with(file, model.path):
+        if not file.resolve().is_relative_to(folder.resolve()) and not lies_with(file, model.path):
             reason = f"{file} is a link to {file.resolve()}, outside the folder of {model.path.name}"
             raise ReadError("GP113", reason, "copy the file itself beside the model")
-    weights = {path.name: read[path.resolve()] for path in rest if path.resolve() in read}
-    others = tuple(path for path in rest if path.name not in weights)
-    return FolderParts(models, weights, others, tuple(path for path in inside if path.is_dir()))
+    names = {path.relative_to(folder).as_posix(): path.resolve() for path in rest}
+    weights = {name: read[path] for name, path in names.items() if path in read}
+    others = tuple(name for name in names if name not in weights)
+    folders = tuple(path for path in inside if path.is_dir() and path not in used)
+    return FolderParts(folder, models, weights, others, folders)
 
 
 def stage_parts(parts: FolderParts, folder: Path, *, share: bool) -> tuple[Path, ...]:
@@ -84,12 +89,14 @@ def stage_parts(parts: FolderParts, folder: Path, *, share: bool) -> tuple[Path,
         ReadError: GP110, weights changed since the models were read.
         UsageError: GP230, weights cannot be shared.
     """
+    for name in (*parts.weights, *parts.others):
+        (folder / name).parent.mkdir(exist_ok=True)
     for name, file in parts.weights.items():
         if share:
             link_weights(file, folder / name)
         else:
             copy_file(file.path, folder / name)
     check_unchanged(parts.weights.values())
-    for path in parts.others:
-        shutil.copyfile(path, folder / path.name)
+    for name in parts.others:
+        shutil.copyfile(parts.folder / name, folder / name)
     return tuple(file.path for file in parts.weights.values()) if share else ()

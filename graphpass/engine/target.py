@@ -40,6 +40,7 @@ class Target(ABC):
         part_files: Names of the files of an encoder and its decoder.
         contract: Conditions that every result must meet.
         shards_weights: Whether weights are stored in data files of limited size.
+        needs_parts: Whether a language model is useless without the models that compute its embeddings.
     """
 
     name: ClassVar[str]
@@ -49,6 +50,7 @@ class Target(ABC):
     part_files: ClassVar[tuple[str, str]] = ("openvino_encoder_model.xml", "openvino_decoder_model.xml")
     contract: ClassVar[tuple[Condition, ...]] = ()
     shards_weights: ClassVar[bool] = False
+    needs_parts: ClassVar[bool] = False
 
     @abstractmethod
     def pipeline(self, model: Model) -> tuple[Pass[Any], ...]:

@@ -192,21 +192,21 @@ def _skipped_folders(plan: _Plan) -> Iterator[str]:
 
 def _plan_model(watch: Watch, job: Job, target: Target) -> _Plan:
     from graphpass.artifacts.parts import find_folder_parts
-    from graphpass.io import check_destination
+    from graphpass.io import check_destination, is_same_place, model_folder
     from graphpass.verify.cpu_forms import in_cpu_form
 
     loaded = read_model(job.model, job.declared, watch.choose)
     assert loaded.path is not None
     beside = find_folder_parts(loaded)
-    if beside is not None and job.model.is_file():
-        watch.note(f"{job.model} is one part of the model in {job.model.parent}; pass the folder to convert all parts")
+    if beside is not None and not target.needs_parts and not is_same_place(model_folder(job.model), beside.folder):
+        watch.note(f"{job.model} is one part of the model in {beside.folder}; pass the folder to convert all parts")
         beside = None
     if beside is not None and target.dialect != loaded.dialect:
         message = (
             f"target {target.name} does not support {FORMATS[loaded.dialect]}, as the models beside {loaded.path.name}"
         )
         raise UsageError("GP229", message, f"name {loaded.path} to convert it alone")
-    file = target.file_for(loaded) if beside is None else loaded.path.name
+    file = target.file_for(loaded) if beside is None else loaded.path.relative_to(beside.folder).as_posix()
     for name in _files(target, [file]):
         refuse_input(loaded, job.output / name)
     if loaded.dialect == target.dialect:

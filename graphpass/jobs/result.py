@@ -69,7 +69,7 @@ class Result:
         self._inputs = dict(inputs)
         self._models = tuple(inputs.values())
         self._pipelines = {name: (inputs[name], each) for name, each in passes.items()}
-        copied = () if parts is None else (*parts.weights, *(path.name for path in parts.others))
+        copied = () if parts is None else (*parts.weights, *parts.others)
         with stage("hashing the input"):
             self._described = describe(
                 inputs, passes, job.noted | dict(options or {}), weights=job.if_changed, copied=copied

@@ -9,7 +9,8 @@ import numpy as np
 
 from graphpass.analysis.symbolic.hidden_size import hidden_size
 from graphpass.errors import UnsupportedError
-from graphpass.io import load, models_in
+from graphpass.io import load, parts_of
+from graphpass.ir.values import REALS
 from graphpass.runtime.backends.device import Device
 from graphpass.runtime.backends.request import open_request
 from graphpass.runtime.sessions.inputs import numpy_type
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from graphpass.ir.model import Model
+    from graphpass.ir.types import Port
     from graphpass.runtime.sessions.embeddings import Embed
     from graphpass.runtime.sessions.session import DecodeSession
 
@@ -30,8 +32,7 @@ _VISUAL = 3
 def text_embeddings(model: Model) -> Embed:
     """Return a function that maps token ids to the input embeddings of ``model``.
 
-    The embedding model is in the same folder. Its only input is ids i32 or i64 ``[batch, length]``, and its only output
-    is ``[batch, length, hidden]`` with the hidden size of ``model``.
+    The embedding model is in the same folder; see `is_embedder`. An input for features of images is fed none.
 
     Args:
         model: A language model with input ``inputs_embeds``, read from a file.
@@ -61,12 +62,13 @@ def text_embeddings(model: Model) -> Embed:
 
 
 def _embeddings_of(embedder: Model) -> Embed:
-    (ids,), (embeddings,) = embedder.inputs, embedder.outputs
+    (ids, *features), (embeddings,) = sorted(embedder.inputs, key=_is_real), embedder.outputs
     dtype = numpy_type(ids.element_type, f"input {ids.name}")
+    empty = {port.name: np.zeros(_empty(port), numpy_type(port.element_type, port.name)) for port in features}
     request = open_request(embedder, Device("CPU", exact=True, properties={}))
 
     def embed(tokens: NDArray[np.int64]) -> NDArray[np.float32]:
-        return request.infer({ids.name: tokens.astype(dtype)})[embeddings.name].astype(np.float32)
+        return request.infer({ids.name: tokens.astype(dtype), **empty})[embeddings.name].astype(np.float32)
 
     return embed
 
@@ -80,8 +82,8 @@ def find_text_embeddings(model: Model) -> Model | None:
     hidden = hidden_size(model)
     if model.path is None or hidden is None:
         return None
-    others = [load(file) for file in models_in(model.path.parent) if file != model.path]
-    candidates = [other for other in others if _embeds(other, hidden)]
+    others = [load(file) for file in parts_of(model.path)[1] if file != model.path]
+    candidates = [other for other in others if is_embedder(other, hidden)]
     return candidates[0] if len(candidates) == 1 else None
 
 
@@ -133,10 +135,30 @@ def seeded_embeddings(hidden: int) -> Embed:
     return embed
 
 
-def _embeds(model: Model, hidden: int) -> bool:
-    if len(model.inputs) != 1 or len(model.outputs) != 1:
+def is_embedder(model: Model, hidden: int) -> bool:
+    """Return whether ``model`` maps token ids to embeddings.
+
+    Its inputs are ids i32 or i64 ``[batch, length]``, and optionally features of images ``[..., hidden]``. Its only
+    output is ``[batch, length, hidden]``.
+
+    Args:
+        model: The model.
+        hidden: The size of an embedding.
+    """
+    if len(model.outputs) != 1 or not model.inputs:
         return False
-    ids, embeddings = model.inputs[0], model.outputs[0]
-    shape = embeddings.shape or ()
-    takes_ids = ids.element_type in ("i32", "i64") and len(ids.shape or ()) == 2
-    return takes_ids and len(shape) == 3 and shape[2] == hidden
+    ids, *features = sorted(model.inputs, key=_is_real)
+    shape = model.outputs[0].shape or ()
+    reads_ids = ids.element_type in ("i32", "i64") and len(ids.shape or ()) == 2
+    adds_features = all(_is_real(port) and (port.shape or ())[-1:] == (hidden,) for port in features)
+    return reads_ids and adds_features and len(shape) == 3 and shape[2] == hidden
+
+
+def _is_real(port: Port) -> bool:
+    return port.element_type in REALS
+
+
+def _empty(port: Port) -> list[int]:
+    """Return the shape of an input without rows."""
+    *_, hidden = port.shape or ()
+    return [0] * (len(port.shape or ()) - 1) + [hidden if isinstance(hidden, int) else 0]

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from support.models import export, vision
+from support.models import export, vision, vision_onnx
 
 import graphpass
 from graphpass.artifacts.parts import find_folder_parts, stage_parts
@@ -30,7 +30,7 @@ def test_other_models_weights_and_files_are_found(source):
     assert {"openvino_text_embeddings_model.xml", "openvino_vision_embeddings_model.xml"} <= names
     assert LANGUAGE_MODEL not in names
     assert {"openvino_text_embeddings_model.bin", "openvino_vision_embeddings_model.bin"} <= parts.weights.keys()
-    others = {path.name for path in parts.others}
+    others = set(parts.others)
     assert names < others
     assert "notes.txt" in others
     assert not {".hidden", "openvino_language_model.bin", LANGUAGE_MODEL} & others
@@ -44,9 +44,24 @@ def test_parts_are_copied_or_shared(source, tmp_path, share):
     out.mkdir()
     shared = stage_parts(parts, out, share=share)
     assert {file.name for file in shared} == (set(parts.weights) if share else set())
-    for name in (*parts.weights, *(path.name for path in parts.others)):
+    for name in (*parts.weights, *parts.others):
         assert (out / name).read_bytes() == (source / name).read_bytes()
         assert (out / name).samefile(source / name) is (share and name in parts.weights)
+
+
+def test_models_in_folders_of_their_own_keep_their_folders(tmp_path):
+    source = shutil.copytree(vision_onnx("qwen2_5_vl"), tmp_path / "in")
+    (source / "unrelated").mkdir()
+    parts = find_folder_parts(graphpass.load(source))
+    assert parts.folder == source
+    assert {"embedding/model.onnx.data", "vision_encoder/model.onnx.data"} == parts.weights.keys()
+    assert {"embedding/model.onnx", "reference.json"} < set(parts.others)
+    assert not {"decoder/model.onnx", "decoder/model.onnx.data", "config.json"} & set(parts.others)
+    assert [folder.name for folder in parts.folders] == ["unrelated"]
+    (tmp_path / "out").mkdir()
+    stage_parts(parts, tmp_path / "out", share=False)
+    for name in (*parts.weights, *parts.others):
+        assert (tmp_path / "out" / name).read_bytes() == (source / name).read_bytes()
 
 
 def test_models_that_read_token_ids_have_no_parts():

@@ -33,11 +33,20 @@ def steps() -> Path:
     return unpacked
 
 
-@functools.cache
 def vision(name: str) -> Path:
     """The folder of a model of ``vision.tar.xz``: a language model, and those that embed text and images for it."""
+    return _vision() / name / "ov-stateful"
+
+
+def vision_onnx(name: str) -> Path:
+    """The folder of an ONNX model of ``vision.tar.xz``: each of its models is in a folder of its own."""
+    return _vision() / name / "mobius"
+
+
+@functools.cache
+def _vision() -> Path:
     unpacked: Path = _archive().unpack(_ROOT / "build" / "vision", _ROOT / "fixtures" / "vision.tar.xz")
-    return unpacked / name / "ov-stateful"
+    return unpacked
 
 
 @functools.cache

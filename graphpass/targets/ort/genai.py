@@ -12,9 +12,10 @@ from graphpass.engine.findings import Finding, Observation
 from graphpass.engine.passes import Pass
 from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Inventory
-from graphpass.ir.inputs import is_merged
+from graphpass.ir.inputs import EMBEDDINGS, is_merged
 from graphpass.ir.model import Model
 from graphpass.targets.ort.genai_config import CONFIG_SOURCE, genai_config, require_sizes, why_no_generic_decoder
+from graphpass.targets.ort.genai_parts import require_tokens
 from graphpass.targets.ort.genai_whisper import (
     WHISPER_SOURCE,
     audio_processor,
@@ -33,6 +34,10 @@ class ORTGenAI(ORT):
 
     The folder has the model, ``genai_config.json`` of type ``decoder``, and the tokenizer. Past and present share a
     buffer if attention supports it, except in hybrids. Prompts in a batch of a hybrid must have the same length.
+
+    A decoder of embeddings keeps the models beside it, with their files. ``genai_config.json`` has sections for the
+    embedding model and the model of images, and the input's type if onnxruntime-genai has it. Without a model of
+    images, the type is ``decoder-pipeline``.
 
     An audio encoder and its decoder become a folder of type ``whisper``: the encoder returns the caches of cross
     attention, and past and present are two buffers, so that beams can be reordered.
@@ -55,6 +60,7 @@ class ORTGenAI(ORT):
     description = "onnxruntime-genai: a folder with genai_config.json, caches in one buffer where attention allows it"
 
     part_files = ("encoder.onnx", "decoder.onnx")
+    needs_parts = True
 
     cache: Literal["past"] = "past"
     batch: Literal["one"] = "one"
@@ -79,7 +85,7 @@ class ORTGenAI(ORT):
         """Return the passes, as `Target.pipeline`.
 
         Raises:
-            PreconditionError: GP396, the number of positions or of token ids is unknown.
+            PreconditionError: GP396, the number of positions or of token ids, or an id of image tokens, is unknown.
             ReadError: GP116, a configuration beside the model is not a JSON object.
             UnsupportedError: GP338, the model is an encoder; GP366, the model is OpenVINO IR.
         """  # noqa: DOC501 - encoder_error is an UnsupportedError
@@ -88,6 +94,8 @@ class ORTGenAI(ORT):
             raise encoder_error(self.name, "ort")
         passes = super().pipeline(model)
         require_sizes(model, model.path, self.context)
+        if EMBEDDINGS in model.graph.parameters:
+            require_tokens(model, model.path)
         return passes
 
     def encoder_pipeline(self, model: Model, first: Path | None) -> tuple[Pass[Any], ...]:

@@ -1,7 +1,7 @@
-"""``genai_config.json`` of onnxruntime-genai's generic type ``decoder``.
+"""``genai_config.json`` of onnxruntime-genai's decoders, of generic type ``decoder`` if they read token ids.
 
 Source: ``src/config.cpp`` of onnxruntime-genai 0.18, and runs. The configuration states names, sizes and the shared
-buffer.
+buffer. For decoders of embeddings see `graphpass.targets.ort.genai_parts`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from graphpass.ir.model import Model
 from graphpass.ir.values import fixed_size
 from graphpass.targets.consumers.ort_genai import template_of
 from graphpass.targets.ort.context import configuration, context_length
+from graphpass.targets.ort.genai_parts import find_parts, parts_sections, section_of, stages, why_no_parts
 from graphpass.targets.ort.providers import Device
 
 #: Inputs that onnxruntime-genai feeds to a decoder, besides caches.
-_FED = (TOKEN_INPUTS[0], "attention_mask", "position_ids")
+_FED = (*TOKEN_INPUTS, "attention_mask", "position_ids")
 
 #: Source file with the rules of the configuration.
 CONFIG_SOURCE = "onnxruntime-genai/src/config.cpp"
@@ -45,16 +46,19 @@ def genai_config(model: Model, source: Path | None, context: int | None, device:
     if (reason := why_no_generic_decoder(model)) is not None:
         raise UnsupportedError("GP397", f"onnxruntime-genai's generic decoder does not support this model: {reason}")
     keys, values = _keys_and_values(model)
+    parts = model.analysis(find_parts) if EMBEDDINGS in model.graph.parameters else None
+    own: dict[str, Any] = {"filename": "model.onnx"} if parts is None else stages(model, parts)
     shape = keys[0].value_shape or ()
     states = {role: caches[0] for role, caches in _states(model).items() if caches}
     decoder: dict[str, Any] = {
-        "filename": "model.onnx",
+        **own,
         **session_options(device),
         "head_size": shape[3],
         "num_key_value_heads": shape[1],
         "num_hidden_layers": len(keys),
         "inputs": {
             **{name: name for name in _FED if name in model.graph.parameters},
+            **own.get("inputs", {}),
             "past_key_names": template_of(keys[0].read),
             "past_value_names": template_of(values[0].read),
             **{f"past_{role}_names": template_of(cache.read) for role, cache in states.items()},
@@ -70,7 +74,8 @@ def genai_config(model: Model, source: Path | None, context: int | None, device:
         kinds = _kinds_of_layers(model)
         decoder |= {"num_hidden_layers": len(kinds), "layer_types": [kinds[layer] for layer in range(len(kinds))]}
     search = {"max_length": length, "do_sample": False, "past_present_share_buffer": shares_buffers(model)}
-    whole = {"type": "decoder", **sizes_and_tokens(source, length, vocabulary), "decoder": decoder}
+    sections = {"type": "decoder"} if parts is None else parts_sections(model, parts, source)
+    whole = {**sections, **sizes_and_tokens(source, length, vocabulary), "decoder": decoder}
     return json.dumps({"model": whole, "search": search}, indent=2) + "\n"
 
 
@@ -90,8 +95,8 @@ def sizes_and_tokens(source: Path | None, length: int, vocabulary: int) -> dict[
     Raises:
         ReadError: GP116, a configuration of the input is not a JSON object.
     """
-    config, generation = configuration(source), configuration(source, "generation_config.json")
-    values = {**config, **{name: value for name, value in generation.items() if value is not None}}
+    files = section_of(source), configuration(source), configuration(source, "generation_config.json")
+    values = {name: value for file in files for name, value in file.items() if value is not None}
     tokens = {name: values[name] for name in ("bos_token_id", "eos_token_id") if values.get(name) is not None}
     ends = tokens.get("eos_token_id", [])
     last = ends[0] if isinstance(ends, list) and ends else ends
@@ -190,13 +195,10 @@ def why_no_generic_decoder(model: Model) -> str | None:
         return "the names of its caches do not follow one template with the layer's number"
     if windows and not recurrent and set(kinds := _kinds_of_layers(model)) != set(range(len(keys) + len(windows))):
         return f"its caches are numbered {', '.join(map(str, kinds))}; expected caches of one kind in each layer"
-    if EMBEDDINGS in unfed:
-        return (
-            f"its input {EMBEDDINGS} is fed only in folders that also have models of images and of the embedding, "
-            "which this target does not write: export the model with its embedding, or use target ort"
-        )
     if unfed:
         return f"its input {unfed[0]} is not fed"
+    if EMBEDDINGS in model.graph.parameters and (reason := why_no_parts(model)) is not None:
+        return reason
     tokens = token_input(model.graph)
     size = None if tokens is None else fixed_size(tokens, 1)
     if tokens is not None and size is not None:

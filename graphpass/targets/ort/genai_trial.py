@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from graphpass.engine.findings import Observation
 from graphpass.errors import PreconditionError, UnsupportedError
+from graphpass.ir.inputs import EMBEDDINGS
 from graphpass.ir.model import Model
 from graphpass.ir.operators import COMPRESSED_PRODUCTS
 
@@ -37,8 +38,11 @@ def observe(model: Model, context: int | None) -> Observation | str:
         The observation, or the reason why no trial is possible.
     """
     from graphpass.targets.ort.genai_config import genai_config
+    from graphpass.targets.ort.genai_parts import find_parts
 
-    return _observe({"model.onnx": model}, lambda: genai_config(model, model.path, context))
+    parts = model.analysis(find_parts) if EMBEDDINGS in model.graph.parameters else None
+    models = {"model.onnx": model} if parts is None else {**parts.models, parts.decoder: model}
+    return _observe(models, lambda: genai_config(model, model.path, context))
 
 
 def observe_whisper(encoder: Model, decoder: Model, context: int | None) -> Observation | str:
@@ -81,7 +85,9 @@ def _observe(
         folder = Path(name)
         for file, model in models.items():
             assert isinstance(model, OnnxModel)
-            stage_onnx(model.proto, model.path, folder, file, link=True)
+            place = folder / file
+            place.parent.mkdir(exist_ok=True)
+            stage_onnx(model.proto, model.path, place.parent, place.name, link=True)
         texts = [config]
         if not any(True for model in models.values() for _ in model.graph.of_op(*COMPRESSED_PRODUCTS, "QMoE")):
             # Kernels may support repacked weights only, so only a refusal with the options of the result counts.
