@@ -12,6 +12,9 @@ EMBEDDINGS = "inputs_embeds"
 #: ``[levels, tokens, hidden]``, as exports of Qwen3-VL have.
 VISUAL_MASK, VISUAL_FEATURES = "visual_pos_masks", "deepstack_visual_embeds"
 
+#: States of layers of a target for each token, besides its id, as drafts such as EAGLE-3's read them.
+TARGET_STATES = "hidden_states"
+
 #: The new tokens, or their embeddings.
 TOKEN_INPUTS = ("input_ids", EMBEDDINGS)
 

@@ -81,12 +81,12 @@ def _forms(model: Model) -> tuple[Pass[Any], ...]:
 
 def _idle(model: Model) -> tuple[Pass[Any], ...]:
     """Return passes that remove inputs without use, constant outputs and guards of padding."""
-    from graphpass.analysis.caches.step_tokens import constant_outputs
+    from graphpass.analysis.caches.step_tokens import unread_outputs
     from graphpass.passes.convert.drop_constant_outputs import DropConstantOutputs
     from graphpass.passes.convert.fix_input import FixInput
     from graphpass.passes.masks.drop_row_guards import GUARD, DropRowGuards
     from graphpass.runtime.sessions.inputs import idle_inputs
 
-    constant: tuple[Pass[Any], ...] = (DropConstantOutputs(),) if constant_outputs(model.graph) else ()
+    constant: tuple[Pass[Any], ...] = (DropConstantOutputs(),) if unread_outputs(model) else ()
     guards = (DropRowGuards(),) if any(True for _ in GUARD.find(model.graph)) else ()
     return (*(FixInput(input=name) for name in idle_inputs(model)), *constant, *guards)

@@ -92,7 +92,7 @@ def let_take_ids(model: Model, *sessions: DecodeSession) -> None:
 
     Args:
         model: The source model. Embeddings are computed by the embedding model in its folder; if there is none, they
-            are random values seeded by the id.
+            are random values seeded by the id, as are states of a target that a draft reads.
         sessions: Sessions of the model, and of models converted from it.
 
     Raises:
@@ -100,6 +100,10 @@ def let_take_ids(model: Model, *sessions: DecodeSession) -> None:
     """
     takers = [session for session in sessions if session.takes_embeddings]
     if not takers:
+        return
+    if all(session.state_size for session in takers):
+        for session in takers:
+            session.embed_with(_with_states(session.state_size))
         return
     hidden = hidden_size(model)
     if hidden is None:
@@ -120,6 +124,12 @@ def _with_features(embed: Embed, hidden: int, levels: int) -> Embed:
         return np.concatenate([embed(ids), features(ids) * is_visual[:, :, None]], axis=-1)
 
     return embed_all if levels else embed
+
+
+def _with_states(size: int) -> Embed:
+    """Return a function that maps token ids to random states, each followed by its id."""
+    states = seeded_embeddings(size)
+    return lambda ids: np.concatenate([states(ids), ids[:, :, None].astype(np.float32)], axis=-1)
 
 
 def seeded_embeddings(hidden: int) -> Embed:

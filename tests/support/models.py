@@ -50,6 +50,13 @@ def _vision() -> Path:
 
 
 @functools.cache
+def drafts(name: str) -> Path:
+    """The folder of a model of ``drafts.tar.xz`` and its draft: ``drafts("eagle3")``."""
+    unpacked: Path = _archive().unpack(_ROOT / "build" / "drafts", _ROOT / "fixtures" / "drafts.tar.xz")
+    return unpacked / name
+
+
+@functools.cache
 def dynamo(name: str) -> Path:
     """The folder of a model of ``dynamo.tar.xz``: ``dynamo("mistral")``, with exports named after opsets in it."""
     unpacked: Path = _archive().unpack(_ROOT / "build" / "dynamo", _ROOT / "fixtures" / "dynamo.tar.xz")

@@ -9,13 +9,14 @@ from graphpass.analysis.attention.find import find_attention
 from graphpass.analysis.caches.packed import flat_caches
 from graphpass.analysis.caches.states import shifted_in
 from graphpass.analysis.symbolic.folding import fold_scalar, starts_at_first
+from graphpass.analysis.symbolic.hidden_size import row_size
 from graphpass.ir.cache import Cache, Inventory
 from graphpass.ir.graph import Graph, Node
-from graphpass.ir.inputs import VISUAL_FEATURES
+from graphpass.ir.inputs import TARGET_STATES, VISUAL_FEATURES
 from graphpass.ir.model import Model
 from graphpass.ir.operators import CASTS, KEEPS_ORDER, NEW_TOKENS, SHAPE_READERS, SOURCES
 from graphpass.ir.types import is_fixed
-from graphpass.ir.values import fixed_size
+from graphpass.ir.values import REALS, fixed_size
 
 #: Operators after which a value is not a mask of padding: attention, which applies the mask, and shapes.
 _NO_WAY = SHAPE_READERS | {"ScaledDotProductAttention", "Softmax"}
@@ -39,6 +40,7 @@ class StepTokens:
         starts: Inputs with the slot of the first new token of each row, ``[batch]``.
         totals: Inputs with the number of positions of each row, new tokens included, ``[batch]``.
         levels: Number of features of each token of an image, besides its embedding.
+        states: Number of elements of a target's states that a draft reads with each token id.
     """
 
     one_by_one: bool = False
@@ -50,6 +52,7 @@ class StepTokens:
     starts: frozenset[str] = frozenset()
     totals: frozenset[str] = frozenset()
     levels: int = 0
+    states: int = 0
 
 
 def find_step_tokens(model: Model, inventory: Inventory) -> StepTokens:
@@ -82,6 +85,7 @@ def find_step_tokens(model: Model, inventory: Inventory) -> StepTokens:
         starts=_fed_to(graph, "TensorScatter", _START),
         totals=_fed_to(graph, "Attention", _IN_USE),
         levels=visual_levels(graph),
+        states=row_size(model, TARGET_STATES) or 0,
     )
 
 
@@ -126,6 +130,21 @@ def constant_outputs(graph: Graph) -> frozenset[str]:
         if node.op in SOURCES or any(value.node in fed for value in node.sources):
             fed.add(node.index)
     return frozenset(node.name for node in graph.of_op("Result") if node.index not in fed)
+
+
+def unread_outputs(model: Model) -> frozenset[str]:
+    """Return the `constant_outputs` that no program reads.
+
+    A draft of a reduced vocabulary returns the table of its ids' differences to those of its target
+    (openvino.genai, ``eagle3_model_transforms.cpp``): integers, as many as there are logits.
+
+    Args:
+        model: The model.
+    """
+    sizes = {port.name: port for port in model.outputs}
+    logits = sizes["logits"].shape[-1:] if "logits" in sizes and sizes["logits"].shape else None
+    constant = constant_outputs(model.graph)
+    return frozenset(name for name in constant if sizes[name].shape != logits or sizes[name].element_type in REALS)
 
 
 def weighs_new_tokens(graph: Graph) -> Iterator[Node]:

@@ -1,4 +1,4 @@
-"""Read the hidden size of models that take embeddings of tokens."""
+"""Read the size of rows that models read for each token, such as embeddings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,17 @@ from graphpass.ir.model import Model
 
 def hidden_size(model: Model) -> int | None:
     """Return the last dimension of ``inputs_embeds``; ``None`` if the graph leaves it open."""
-    embeddings = model.graph.parameters.get(EMBEDDINGS)
-    shape = None if embeddings is None else model.analysis(infer_sizes).shape(embeddings)
+    return row_size(model, EMBEDDINGS)
+
+
+def row_size(model: Model, name: str) -> int | None:
+    """Return the last dimension of an input; ``None`` if it is missing or open.
+
+    Args:
+        model: The model.
+        name: Name of the input.
+    """
+    rows = model.graph.parameters.get(name)
+    shape = None if rows is None else model.analysis(infer_sizes).shape(rows)
     size = shape[-1].as_number if shape else None
     return size if isinstance(size, int) else None

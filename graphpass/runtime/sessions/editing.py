@@ -11,6 +11,7 @@ import numpy as np
 
 from graphpass.analysis.lengths.past_order import past_order
 from graphpass.errors import UnsupportedError, UsageError
+from graphpass.ir.inputs import EMBEDDINGS, TARGET_STATES
 from graphpass.ir.types import is_fixed
 from graphpass.runtime.sessions.adapters import adapter_values
 from graphpass.runtime.sessions.checkpoints import SPARSE, Checkpoints, Snapshot, StepHistory
@@ -68,7 +69,8 @@ class EditableSession:
     def __init__(self, store: CacheStore) -> None:
         self.store = store
         self._inputs = inputs = store.inputs
-        self._embeddings = Embeddings(inputs.hidden, inputs.levels) if inputs.takes_embeddings else None
+        rows = f"{TARGET_STATES} with the id" if inputs.states else EMBEDDINGS
+        self._embeddings = Embeddings(inputs.hidden, inputs.levels, rows) if inputs.takes_embeddings else None
         may_hide = bool(store.growing) and inputs.takes_mask and not store.sees_entries
         order = functools.partial(store.model.analysis, past_order)
         self._compaction = CompactionPolicy(order if may_hide else lambda: "index", store.steps_per_copy)

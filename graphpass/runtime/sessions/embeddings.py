@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from graphpass.errors import UsageError
+from graphpass.ir.inputs import EMBEDDINGS
 
 Embed = Callable[[NDArray[np.int64]], NDArray[np.float32]]
 """Maps token ids [batch, length] to their embeddings [batch, length, hidden]."""
@@ -27,14 +28,15 @@ class Embeddings:
         embed: Maps token ids to rows; ``None`` if only embeddings can be fed.
     """
 
-    def __init__(self, hidden: int | None, levels: int = 0) -> None:
+    def __init__(self, hidden: int | None, levels: int = 0, name: str = EMBEDDINGS) -> None:
         """Begin without rows.
 
         Args:
             hidden: Declared size of a row; ``None`` if it is dynamic.
             levels: Number of visual features in a row, after the embedding and of its size.
+            name: Name of the rows in messages.
         """
-        self.hidden = hidden
+        self.hidden, self._name = hidden, name
         self._text = None if hidden is None else hidden // (1 + levels)
         self.embed: Embed | None = None
         self._rows: dict[int, NDArray[np.float32]] = {}
@@ -63,7 +65,7 @@ class Embeddings:
         fits = self.hidden is None or rows.shape[-1] in (self._text, self.hidden)
         if rows.ndim != 3 or not rows.size or not fits:
             size = "hidden" if self.hidden is None else self._text
-            message = f"inputs_embeds must be [batch, length, {size}] and not empty, but is {list(rows.shape)}"
+            message = f"{self._name} must be [batch, length, {size}] and not empty, but is {list(rows.shape)}"
             raise UsageError("GP241", message)
         # A copy, since callers may change their array before a row is fed again; features of text are 0.
         rows = np.pad(rows, [(0, 0), (0, 0), (0, (self.hidden or rows.shape[2]) - rows.shape[2])])

@@ -20,6 +20,7 @@ from graphpass.ir.inputs import (
     NEW_SLOTS,
     PAST_LENGTH,
     SOURCE_SLOTS,
+    TARGET_STATES,
     VISUAL_FEATURES,
     VISUAL_MASK,
 )
@@ -36,7 +37,7 @@ _NONE = np.zeros(0, np.int64)
 #: Ranks of inputs that are not [batch, length]. An input of this name and another rank has another meaning.
 _RANKS = {
     **dict.fromkeys(("cache_position", "beam_idx", SOURCE_SLOTS, PAST_LENGTH, "steps_back"), (1,)),
-    **dict.fromkeys(("tree_mask", EMBEDDINGS, VISUAL_FEATURES), (3,)),
+    **dict.fromkeys(("tree_mask", EMBEDDINGS, TARGET_STATES, VISUAL_FEATURES), (3,)),
     "position_ids": (2, 3),
 }
 
@@ -55,7 +56,7 @@ class StepInputs:
         moves: Source and destination slots of a reorder before the step, int64 [n] each.
         steps_back: Number of steps that the model undoes in its linear caches before this one.
         embeddings: f32 [batch, length, hidden], the new tokens for input ``inputs_embeds``, each with its visual
-            features, zeros for text.
+            features, zeros for text; or states of a target for input ``hidden_states``, each followed by the token id.
     """
 
     input_ids: NDArray[np.int64]
@@ -88,9 +89,11 @@ class InputPlan:
         takes_rows: Whether the model can gather rows of its caches (``beam_idx``).
         takes_tree: Whether the model has input ``tree_mask``, which hides new tokens from each other.
         takes_moves: Whether the model can move entries of its growing caches, and drop the last ones.
-        takes_embeddings: Whether tokens are fed as embeddings, not as ids.
-        hidden: Fixed size of a token's row, its embedding and visual features; ``None`` if it is dynamic.
+        takes_embeddings: Whether tokens are fed as embeddings or other rows, not as ids.
+        hidden: Fixed size of a token's row, its embedding and visual features, or a target's states and the id;
+            ``None`` if it is dynamic.
         levels: Number of visual features, each of the size of an embedding.
+        states: Number of elements of a target's states in a token's row, before its id; 0 for other models.
         axes: Leading axes of positions: ``(3,)`` for time, height and width; ``()`` for one position per token.
     """
 
@@ -116,12 +119,16 @@ class InputPlan:
             hint = "if its attention is PagedAttention: graphpass run MODEL -p unpage-caches -o OUT"
             raise UnsupportedError("GP320", message, hint)
         makers = _makers(inventory, step_tokens, embeddings=self.takes_embeddings)
+        self.states = 0 if self.takes_embeddings else step_tokens.states
         sizes = [size if isinstance(size, int) else None for size in (tokens and tokens.shape) or (None, None, None)]
         hidden = sizes[2] if self.takes_embeddings else None
         self.levels = step_tokens.levels if hidden is not None else 0
         self.hidden = hidden if hidden is None else hidden * (1 + self.levels)
         if hidden is not None and self.levels:
             makers |= _visual_makers(hidden, self.levels)
+        if self.states:
+            makers |= _draft_makers()
+            self.takes_embeddings, self.hidden = True, self.states + 1
         self._feeds = [
             (
                 port.name,
@@ -240,6 +247,14 @@ def _visual_makers(hidden: int, levels: int) -> dict[str, Callable[[StepInputs],
         return np.swapaxes(chosen if len(chosen) else np.zeros((1, levels, hidden)), 0, 1)
 
     return {EMBEDDINGS: lambda step: parts(step)[:, :, 0], VISUAL_MASK: is_visual, VISUAL_FEATURES: features}
+
+
+def _draft_makers() -> dict[str, Callable[[StepInputs], Array]]:
+    """Return the feeds of a model that reads states of a target and token ids."""
+    return {
+        TARGET_STATES: lambda step: _embeddings_of(step)[:, :, :-1],
+        **dict.fromkeys(TOKENS, lambda step: _embeddings_of(step)[:, :, -1]),
+    }
 
 
 def _convolution_window(inventory: Inventory, packed: Iterable[int]) -> int | None:

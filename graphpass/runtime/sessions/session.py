@@ -46,6 +46,8 @@ class DecodeSession(EditableSession):
         takes_tree: Whether the model has input ``tree_mask``, which hides new tokens from each other.
         takes_embeddings: Whether tokens are fed as embeddings; ids require `embed_with`.
         visual_levels: Number of visual features of a token; they follow its embedding, and are 0 if omitted.
+        state_size: Number of elements of a target's states that a draft reads with a token. Rows of states, each
+            followed by the token's id, replace embeddings. 0 for other models.
         axes: Leading axes of positions: ``(3,)`` for time, height and width; ``()`` for one position per token.
         moves_slots: Whether slots may be reordered even if a recomputation has other results.
         takes_any_positions: Whether positions may differ from the numbers of their slots.
@@ -74,7 +76,7 @@ class DecodeSession(EditableSession):
         self.takes_mask = store.takes_mask
         self.takes_tree = self._inputs.takes_tree
         self.takes_embeddings = self._inputs.takes_embeddings
-        self.visual_levels = self._inputs.levels
+        self.visual_levels, self.state_size = self._inputs.levels, self._inputs.states
         self.axes = self._inputs.axes
         self.moves_slots, self.takes_any_positions = store.moves_slots, store.takes_any_positions
 

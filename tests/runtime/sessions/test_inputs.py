@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -53,6 +55,19 @@ def test_inputs_are_fed_as_declared(port: Port, expected: np.ndarray) -> None:
     fed = feed(port)
     assert fed.dtype == expected.dtype
     np.testing.assert_array_equal(fed, expected)
+
+
+def test_drafts_are_fed_states_of_the_target_and_ids() -> None:
+    port = Port("hidden_states", (None, None, None), "f32")
+    with pytest.raises(UnsupportedError, match="GP320"):
+        InputPlan([IDS, port], NONE)
+    plan = InputPlan([IDS, port], NONE, StepTokens(states=6))
+    assert (plan.takes_embeddings, plan.hidden, plan.states) == (True, 7, 6)
+    states = np.random.default_rng(1).standard_normal((2, 2, 6)).astype(np.float32)
+    rows = np.concatenate([states, STEP.input_ids[:, :, None].astype(np.float32)], axis=-1)
+    feeds = plan.feeds(replace(STEP, input_ids=np.full((2, 2), -(2**60)), embeddings=rows))
+    np.testing.assert_array_equal(feeds["input_ids"], STEP.input_ids)
+    np.testing.assert_array_equal(feeds["hidden_states"], states)
 
 
 def test_selection_inputs_are_fed_zeros() -> None:
