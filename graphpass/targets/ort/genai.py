@@ -16,6 +16,7 @@ from graphpass.ir.inputs import EMBEDDINGS, is_merged
 from graphpass.ir.model import Model
 from graphpass.targets.ort.genai_config import CONFIG_SOURCE, genai_config, require_sizes, why_no_generic_decoder
 from graphpass.targets.ort.genai_parts import require_tokens
+from graphpass.targets.ort.genai_states import STATES_SOURCE, why_no_mtp
 from graphpass.targets.ort.genai_whisper import (
     WHISPER_SOURCE,
     audio_processor,
@@ -38,6 +39,9 @@ class ORTGenAI(ORT):
     A decoder of embeddings keeps the models beside it, with their files. ``genai_config.json`` has sections for the
     embedding model and the model of images, and the input's type if onnxruntime-genai has it. Without a model of
     images, the type is ``decoder-pipeline``.
+
+    A model that returns hidden states, and a head that reads them as ``hidden_states``, become two folders for
+    ``MtpGenerator``. It requires logits in f16, and the head's own states as output ``hidden_states_out``.
 
     An audio encoder and its decoder become a folder of type ``whisper``: the encoder returns the caches of cross
     attention, and past and present are two buffers, so that beams can be reordered.
@@ -136,7 +140,9 @@ class ORTGenAI(ORT):
         hybrid = inventory.kind == "hybrid" and not refused
         limit = "prompts of a batch must have equal length: padding enters recurrent states and windows"
         limited = (Finding.of_model(model, "taken", limit),) if hybrid else ()
-        return (*refused, *limited, *super().predict(model, inventory))
+        unread = None if refused else why_no_mtp(model)
+        states = () if unread is None else (Finding.of_model(model, "taken", unread, STATES_SOURCE),)
+        return (*refused, *limited, *states, *super().predict(model, inventory))
 
     def predict_beside(self, encoder: Model, decoder: Model, inventory: Inventory) -> tuple[Finding, ...]:
         findings = self.predict(decoder, inventory)

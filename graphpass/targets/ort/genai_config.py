@@ -13,16 +13,17 @@ from typing import Any
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.errors import PreconditionError, UnsupportedError
 from graphpass.ir.cache import BHSD, Cache
-from graphpass.ir.inputs import EMBEDDINGS, TOKEN_INPUTS, token_input
+from graphpass.ir.inputs import EMBEDDINGS, TARGET_STATES, TOKEN_INPUTS, token_input
 from graphpass.ir.model import Model
 from graphpass.ir.values import fixed_size
 from graphpass.targets.consumers.ort_genai import template_of
 from graphpass.targets.ort.context import configuration, context_length
 from graphpass.targets.ort.genai_parts import find_parts, parts_sections, section_of, stages, why_no_parts
+from graphpass.targets.ort.genai_states import state_entries
 from graphpass.targets.ort.providers import Device
 
 #: Inputs that onnxruntime-genai feeds to a decoder, besides caches.
-_FED = (*TOKEN_INPUTS, "attention_mask", "position_ids")
+_FED = (*TOKEN_INPUTS, TARGET_STATES, "attention_mask", "position_ids")
 
 #: Source file with the rules of the configuration.
 CONFIG_SOURCE = "onnxruntime-genai/src/config.cpp"
@@ -48,9 +49,11 @@ def genai_config(model: Model, source: Path | None, context: int | None, device:
     keys, values = _keys_and_values(model)
     parts = model.analysis(find_parts) if EMBEDDINGS in model.graph.parameters else None
     own: dict[str, Any] = {"filename": "model.onnx"} if parts is None else stages(model, parts)
+    width, hidden, more = state_entries(model)
     shape = keys[0].value_shape or ()
     states = {role: caches[0] for role, caches in _states(model).items() if caches}
     decoder: dict[str, Any] = {
+        **width,
         **own,
         **session_options(device),
         "head_size": shape[3],
@@ -65,6 +68,7 @@ def genai_config(model: Model, source: Path | None, context: int | None, device:
         },
         "outputs": {
             "logits": "logits",
+            **hidden,
             "present_key_names": template_of(str(keys[0].write)),
             "present_value_names": template_of(str(values[0].write)),
             **{f"present_{role}_names": template_of(str(cache.write)) for role, cache in states.items()},
@@ -75,7 +79,7 @@ def genai_config(model: Model, source: Path | None, context: int | None, device:
         decoder |= {"num_hidden_layers": len(kinds), "layer_types": [kinds[layer] for layer in range(len(kinds))]}
     search = {"max_length": length, "do_sample": False, "past_present_share_buffer": shares_buffers(model)}
     sections = {"type": "decoder"} if parts is None else parts_sections(model, parts, source)
-    whole = {**sections, **sizes_and_tokens(source, length, vocabulary), "decoder": decoder}
+    whole = {**sections, **sizes_and_tokens(source, length, vocabulary), "decoder": decoder, **more}
     return json.dumps({"model": whole, "search": search}, indent=2) + "\n"
 
 

@@ -12,11 +12,13 @@ from typing import Any, TypeAlias
 import numpy
 from numpy.typing import NDArray
 
+from graphpass.analysis.symbolic.hidden_size import row_size
 from graphpass.engine.findings import Observation
 from graphpass.errors import PreconditionError, UnsupportedError
-from graphpass.ir.inputs import EMBEDDINGS
+from graphpass.ir.inputs import EMBEDDINGS, TARGET_STATES
 from graphpass.ir.model import Model
 from graphpass.ir.operators import COMPRESSED_PRODUCTS
+from graphpass.runtime.sessions.inputs import numpy_type
 
 Array: TypeAlias = NDArray[Any]
 
@@ -42,7 +44,15 @@ def observe(model: Model, context: int | None) -> Observation | str:
 
     parts = model.analysis(find_parts) if EMBEDDINGS in model.graph.parameters else None
     models = {"model.onnx": model} if parts is None else {**parts.models, parts.decoder: model}
-    return _observe(models, lambda: genai_config(model, model.path, context))
+    return _observe(models, lambda: genai_config(model, model.path, context), states=_state_row(model))
+
+
+def _state_row(model: Model) -> Array | None:
+    """Return zeros ``[1, 1, features]`` for a draft's input of states; ``None`` for other models."""
+    states, size = model.graph.parameters.get(TARGET_STATES), row_size(model, TARGET_STATES)
+    if states is None or size is None:
+        return None
+    return numpy.zeros([1, 1, size], numpy_type(states.element_type, f"input {TARGET_STATES}"))
 
 
 def observe_whisper(encoder: Model, decoder: Model, context: int | None) -> Observation | str:
@@ -66,7 +76,10 @@ def observe_whisper(encoder: Model, decoder: Model, context: int | None) -> Obse
 
 
 def _observe(
-    models: Mapping[str, Model], configure: Callable[[], str], features: Mapping[str, Array] | None = None
+    models: Mapping[str, Model],
+    configure: Callable[[], str],
+    features: Mapping[str, Array] | None = None,
+    states: Array | None = None,
 ) -> Observation | str:
     from graphpass.dialects.onnx.files import stage_onnx
     from graphpass.dialects.onnx.model import OnnxModel
@@ -94,7 +107,7 @@ def _observe(
             texts.insert(0, _with_session_options(config, _UNPACKED))
         for text in texts:
             (folder / "genai_config.json").write_text(text, encoding="utf-8")
-            if (refused := _refusal(folder, features)) is None:
+            if (refused := _refusal(folder, features, states)) is None:
                 return Observation(f"{tried}, a prompt and two tokens")
     return Observation(tried, refused=refused)
 
@@ -108,15 +121,15 @@ def _with_session_options(config: str, options: Mapping[str, str]) -> str:
     return json.dumps(content)
 
 
-def _refusal(folder: Path, features: Mapping[str, Array] | None) -> str | None:
+def _refusal(folder: Path, features: Mapping[str, Array] | None, states: Array | None) -> str | None:
     try:
-        _generate(folder, features)
+        _generate(folder, features, states)
     except RuntimeError as error:
         return " ".join(str(error).split())
     return None
 
 
-def _generate(folder: Path, features: Mapping[str, Array] | None) -> None:
+def _generate(folder: Path, features: Mapping[str, Array] | None, states: Array | None) -> None:
     import onnxruntime_genai
 
     model = onnxruntime_genai.Model(str(folder))
@@ -128,6 +141,11 @@ def _generate(folder: Path, features: Mapping[str, Array] | None) -> None:
         for name, values in features.items():
             tensors[name] = values
         generator.set_inputs(tensors)
-    generator.append_tokens(numpy.array([[5, 9, 17]], numpy.int32))
+    prompt = [5, 9, 17]
+    if states is not None:
+        generator.set_hidden_states(states.repeat(len(prompt), axis=1))
+    generator.append_tokens(numpy.array([prompt], numpy.int32))
     for _ in range(2):
+        if states is not None:
+            generator.set_hidden_states(states)
         generator.generate_next_token()

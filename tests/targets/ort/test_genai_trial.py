@@ -14,12 +14,12 @@ def test_a_refusal_without_repacked_weights_is_tried_again(monkeypatch, refusing
 
     generate, tried = genai_trial._generate, []
 
-    def generate_or_refuse(folder, features):
+    def generate_or_refuse(folder, *inputs):
         config = json.loads((folder / "genai_config.json").read_text())
         tried.append(config["model"]["decoder"].get("session_options", {}).get("session.disable_prepacking"))
         if tried[-1] in refusing:
             raise RuntimeError("no kernel")
-        generate(folder, features)
+        generate(folder, *inputs)
 
     monkeypatch.setattr(genai_trial, "_generate", generate_or_refuse)
     observation = genai_trial.observe(converted(exported("llama/onnx"), "ort-genai").model, None)
