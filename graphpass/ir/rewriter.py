@@ -150,13 +150,14 @@ class Rewriter(ABC):
         """
 
     @abstractmethod
-    def input(self, name: str, element_type: str, shape: Sequence[Dimension]) -> Handle:
+    def input(self, name: str, element_type: str, shape: Sequence[Dimension] | None) -> Handle:
         """Add an input to the model.
 
         Args:
             name: Name of the input; an inner tensor with this name is renamed.
             element_type: OpenVINO's short name.
-            shape: One entry per dimension; a string or ``None`` is a dimension that is not fixed.
+            shape: One entry per dimension; a string or ``None`` is a dimension that is not fixed. ``None`` for an
+                input of any rank.
 
         Returns:
             The tensor of the input.

@@ -64,7 +64,12 @@ def text_embeddings(model: Model) -> Embed:
 def _embeddings_of(embedder: Model) -> Embed:
     (ids, *features), (embeddings,) = sorted(embedder.inputs, key=_is_real), embedder.outputs
     dtype = numpy_type(ids.element_type, f"input {ids.name}")
-    empty = {port.name: np.zeros(_empty(port), numpy_type(port.element_type, port.name)) for port in features}
+    size = (embeddings.shape or ())[-1]
+    assert isinstance(size, int)
+    empty = {
+        port.name: np.zeros([0] * (len(port.shape or (0, 0)) - 1) + [size], numpy_type(port.element_type, port.name))
+        for port in features
+    }
     request = open_request(embedder, Device("CPU", exact=True, properties={}))
 
     def embed(tokens: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -148,8 +153,8 @@ def seeded_embeddings(hidden: int) -> Embed:
 def is_embedder(model: Model, hidden: int) -> bool:
     """Return whether ``model`` maps token ids to embeddings.
 
-    Its inputs are ids i32 or i64 ``[batch, length]``, and optionally features of images ``[..., hidden]``. Its only
-    output is ``[batch, length, hidden]``.
+    Its inputs are ids i32 or i64 ``[batch, length]``, and optionally features of images ``[..., hidden]`` or of any
+    shape. Its only output is ``[batch, length, hidden]``.
 
     Args:
         model: The model.
@@ -160,15 +165,9 @@ def is_embedder(model: Model, hidden: int) -> bool:
     ids, *features = sorted(model.inputs, key=_is_real)
     shape = model.outputs[0].shape or ()
     reads_ids = ids.element_type in ("i32", "i64") and len(ids.shape or ()) == 2
-    adds_features = all(_is_real(port) and (port.shape or ())[-1:] == (hidden,) for port in features)
+    adds_features = all(_is_real(port) and (port.shape or (hidden,))[-1] == hidden for port in features)
     return reads_ids and adds_features and len(shape) == 3 and shape[2] == hidden
 
 
 def _is_real(port: Port) -> bool:
     return port.element_type in REALS
-
-
-def _empty(port: Port) -> list[int]:
-    """Return the shape of an input without rows."""
-    *_, hidden = port.shape or ()
-    return [0] * (len(port.shape or ()) - 1) + [hidden if isinstance(hidden, int) else 0]

@@ -169,9 +169,9 @@ class OnnxRewriter(Rewriter):
         self._bodies.append(made)
         self._home = outer
 
-    def input(self, name: str, element_type: str, shape: Sequence[Dimension]) -> Handle:
+    def input(self, name: str, element_type: str, shape: Sequence[Dimension] | None) -> Handle:
         self._release_name(name)
-        made = gs.Variable(name, element_code(element_type), list(shape))
+        made = gs.Variable(name, element_code(element_type), None if shape is None else list(shape))
         self.surgery.graph.inputs.append(made)
         return made
 

@@ -124,14 +124,15 @@ class OpenVINORewriter(Rewriter):
         node.set_friendly_name(name)
         return node.output(0)
 
-    def input(self, name: str, element_type: str, shape: Sequence[Dimension] | openvino.PartialShape) -> Handle:
+    def input(self, name: str, element_type: str, shape: Sequence[Dimension] | openvino.PartialShape | None) -> Handle:
         """See `Rewriter.input`; an inner tensor with this name loses the name.
 
         Returns:
             The output of the Parameter.
         """
         self._release_name(name)
-        parameter = opset13.parameter(_partial(shape), getattr(openvino.Type, element_type))
+        sizes = openvino.PartialShape.dynamic() if shape is None else _partial(shape)
+        parameter = opset13.parameter(sizes, getattr(openvino.Type, element_type))
         parameter.set_friendly_name(name)
         parameter.output(0).set_names({name})
         self._native.add_parameters([parameter])

@@ -24,6 +24,9 @@ from graphpass.targets.ort.context import configuration
 #: Source file that runs the models of a folder.
 PARTS_SOURCE = "onnxruntime-genai/src/models/multi_modal.cpp"
 
+#: Pass that adds the input for features of images.
+READER = "read-image-features{token=ID}"
+
 #: Types whose positions are ``[3, batch, length]``: time, height and width.
 _ROTATED = ("qwen2_5_vl", "fara", "qwen3_vl", "qwen3_5", "qwen3_5_moe")
 
@@ -125,8 +128,11 @@ def why_no_parts(model: Model) -> str | None:
         return _why_no_stages(model, parts)
     features, returned = parts.features, _features(parts.vision)
     if features is None:
-        return f"its embedding model {parts.files[0]} has no input for the features that {parts.files[1]} returns"
-    if returned is None or len(returned.shape or ()) != len(features.shape or ()):
+        return (
+            f"its embedding model {parts.files[0]} has no input for the features that {parts.files[1]} returns: run "
+            f"pass {READER} on it"
+        )
+    if returned is None or (features.shape is not None and len(returned.shape or ()) != len(features.shape)):
         shapes = f"{shape_text(features.shape)}, and {parts.files[1]} returns"
         shapes += f" {shape_text(returned.shape)}" if returned is not None else " no features"
         return f"its embedding model {parts.files[0]} reads features {shapes}; onnxruntime-genai does not reshape them"
@@ -188,19 +194,17 @@ def stages(model: Model, parts: GenaiParts) -> dict[str, Any]:
         model: The decoder.
         parts: The models beside it.
     """
+    # The embedding model is fed ids under the name in section decoder (``input_ids.cpp``).
+    common = {"hidden_size": hidden_size(model), "inputs": {"input_ids": parts.ids.name}}
     if parts.vision is not None:
-        return {"filename": parts.decoder, "hidden_size": hidden_size(model), "inputs": {EMBEDDINGS: EMBEDDINGS}}
+        return {"filename": parts.decoder, **common}
     output = parts.embedding.outputs[0].name
     embedding: dict[str, Any] = {"filename": parts.files[0], "inputs": [parts.ids.name], "outputs": [output]}
     if output != EMBEDDINGS:
         embedding["output_names_forwarder"] = {output: EMBEDDINGS}
     names = [port.name for port in model.inputs], [port.name for port in model.outputs]
     decoder = {"filename": parts.decoder, "inputs": names[0], "outputs": names[1]}
-    return {
-        "hidden_size": hidden_size(model),
-        "inputs": {"input_ids": parts.ids.name},
-        "pipeline": [{"embedding": embedding, "decoder": decoder}],
-    }
+    return {**common, "pipeline": [{"embedding": embedding, "decoder": decoder}]}
 
 
 def require_tokens(model: Model, source: Path | None) -> None:
