@@ -98,6 +98,11 @@ class Target(ABC):
         return None
 
     @property
+    def reads(self) -> tuple[Path, ...]:
+        """Return files outside the input that the result depends on."""
+        return ()
+
+    @property
     def split(self) -> Split | None:
         """Return the sizes of the pair of static models; ``None`` without a split."""
         return None

@@ -165,10 +165,13 @@ def _prepared(watch: Watch, job: Job, target: Target, *, allow_unfused: bool, to
     from graphpass.artifacts.companions import missing_packages
     from graphpass.engine.pipeline import format_target
     from graphpass.runtime.encoder_decoder import find_encoder_decoder, folder_of_part
+    from graphpass.storage.digests import digest_of_file
 
     options: dict[str, Any] = {"target": format_target(target), "allow_unfused": allow_unfused}
     if target.made_for is not None:
         options["made_for"] = target.made_for
+    if target.reads:
+        options["reads"] = {str(file): digest_of_file(file) for file in target.reads}
     options["tokenizer"] = tokenizer and not missing_packages()
     if (files := find_encoder_decoder(job.model)) is not None:
         plan = _plan_folder(job, files, target)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -15,6 +16,7 @@ from graphpass.ir.cache import Inventory
 from graphpass.ir.inputs import EMBEDDINGS, is_merged
 from graphpass.ir.model import Model
 from graphpass.targets.ort.genai_config import CONFIG_SOURCE, genai_config, require_sizes, why_no_generic_decoder
+from graphpass.targets.ort.genai_draft import copy_draft, draft_files
 from graphpass.targets.ort.genai_parts import require_tokens
 from graphpass.targets.ort.genai_states import STATES_SOURCE, why_no_mtp
 from graphpass.targets.ort.genai_whisper import (
@@ -58,6 +60,8 @@ class ORTGenAI(ORT):
             f32.
         cache_precision: With ``i8`` or ``i4``, keys and values are stored in 8 or 4 bits; see `quantize-caches`.
         calibration: File of prompts for their scales; the option ``tokens`` of `quantize-caches`.
+        draft: Folder of a smaller model with the same vocabulary, written by this target; onnxruntime-genai drafts with
+            it. Its files are copied to the folder ``draft`` of the result.
     """
 
     name = "ort-genai"
@@ -69,6 +73,7 @@ class ORTGenAI(ORT):
     cache: Literal["past"] = "past"
     batch: Literal["one"] = "one"
     padding: Literal["any", "right"] | None = "right"
+    draft: str | None = None
 
     @property
     def pads_values(self) -> bool:
@@ -91,7 +96,8 @@ class ORTGenAI(ORT):
         Raises:
             PreconditionError: GP396, the number of positions or of token ids, or an id of image tokens, is unknown.
             ReadError: GP116, a configuration beside the model is not a JSON object.
-            UnsupportedError: GP338, the model is an encoder; GP366, the model is OpenVINO IR.
+            UnsupportedError: GP338, the model is an encoder; GP366, the model is OpenVINO IR; GP397, the draft's folder
+                is not one of this target.
         """  # noqa: DOC501 - encoder_error is an UnsupportedError
         require_onnx(model, self.name)
         if model.analysis(is_encoder):
@@ -100,6 +106,8 @@ class ORTGenAI(ORT):
         require_sizes(model, model.path, self.context)
         if EMBEDDINGS in model.graph.parameters:
             require_tokens(model, model.path)
+        if self.draft is not None:
+            draft_files(Path(self.draft))
         return passes
 
     def encoder_pipeline(self, model: Model, first: Path | None) -> tuple[Pass[Any], ...]:
@@ -175,7 +183,27 @@ class ORTGenAI(ORT):
         Raises:
             ReadError, PreconditionError, UnsupportedError: As `graphpass.targets.ort.genai_config.genai_config`.
         """
-        return {"genai_config.json": genai_config(model, source, self.context, self.device)}
+        draft = None if self.draft is None else Path(self.draft)
+        return {"genai_config.json": genai_config(model, source, self.context, self.device, draft)}
+
+    @property
+    def reads(self) -> tuple[Path, ...]:
+        """See `Target.reads`.
+
+        Returns:
+            Configuration and graph of the draft.
+        """
+        return () if self.draft is None else draft_files(Path(self.draft))
+
+    def finish(self, folder: Path, files: Sequence[str]) -> None:  # noqa: ARG002
+        """See `Target.finish`; copies the draft.
+
+        Raises:
+            OSError: The file system reports an error.
+            ReadError, UnsupportedError: As `graphpass.targets.ort.genai_draft.copy_draft`.
+        """
+        if self.draft is not None:
+            copy_draft(Path(self.draft), folder)
 
     def files_beside(self, encoder: Model, decoder: Model, source: Path | None) -> dict[str, str]:
         """See `Target.files_beside`.

@@ -18,6 +18,7 @@ from graphpass.ir.model import Model
 from graphpass.ir.values import fixed_size
 from graphpass.targets.consumers.ort_genai import template_of
 from graphpass.targets.ort.context import configuration, context_length
+from graphpass.targets.ort.genai_draft import draft_section
 from graphpass.targets.ort.genai_parts import find_parts, parts_sections, section_of, stages, why_no_parts
 from graphpass.targets.ort.genai_states import state_entries
 from graphpass.targets.ort.providers import Device
@@ -29,7 +30,9 @@ _FED = (*TOKEN_INPUTS, TARGET_STATES, "attention_mask", "position_ids")
 CONFIG_SOURCE = "onnxruntime-genai/src/config.cpp"
 
 
-def genai_config(model: Model, source: Path | None, context: int | None, device: Device = "cpu") -> str:
+def genai_config(
+    model: Model, source: Path | None, context: int | None, device: Device = "cpu", draft: Path | None = None
+) -> str:
     """Return the text of the configuration.
 
     Args:
@@ -37,11 +40,12 @@ def genai_config(model: Model, source: Path | None, context: int | None, device:
         source: A file of the input, in the folder of its configurations.
         context: Number of positions; by default that in config.json.
         device: The execution provider; the CPU provider runs operators that it does not support.
+        draft: Folder of a draft model.
 
     Raises:
         PreconditionError: GP396, the number of positions or of token ids is unknown.
         ReadError: GP116, a configuration of the input is not a JSON object.
-        UnsupportedError: GP397, onnxruntime-genai's generic decoder does not support the caches or inputs.
+        UnsupportedError: GP397, onnxruntime-genai's generic decoder does not support the caches, inputs or draft.
     """
     length, vocabulary = require_sizes(model, source, context)
     if (reason := why_no_generic_decoder(model)) is not None:
@@ -80,6 +84,8 @@ def genai_config(model: Model, source: Path | None, context: int | None, device:
     search = {"max_length": length, "do_sample": False, "past_present_share_buffer": shares_buffers(model)}
     sections = {"type": "decoder"} if parts is None else parts_sections(model, parts, source)
     whole = {**sections, **sizes_and_tokens(source, length, vocabulary), "decoder": decoder, **more}
+    if draft is not None:
+        whole["draft"] = draft_section(draft, whole)
     return json.dumps({"model": whole, "search": search}, indent=2) + "\n"
 
 
