@@ -46,7 +46,8 @@ def find_model(path: str | Path) -> Path:
 
     Args:
         path: A ``.onnx`` or ``.xml`` file, or a folder with one of them; see `model_folder`. Several, also in
-            subfolders, are accepted if one is a language model that reads embeddings; see `find_language_model`.
+            subfolders beside a configuration, are accepted if one is a language model that reads embeddings; see
+            `find_language_model`.
 
     Raises:
         ReadError: GP101, the path does not exist; GP102, the file is neither ``.onnx`` nor ``.xml``; GP103, the folder
@@ -72,7 +73,8 @@ def _found(path: Path) -> Path:
     if not path.is_dir():
         raise ReadError("GP102", f"{path} is neither a file nor a folder", "name an .onnx or .xml file")
     models = models_in(folder := model_folder(path))
-    if not models and (main := find_language_model(models_below(folder))) is not None:
+    below = models_below(folder) if not models and _has_configuration(folder) else []
+    if (main := find_language_model(below)) is not None:
         return main
     if not models:
         raise ReadError("GP103", f"{path} has no .onnx or .xml model", _instead_of_folder(path))

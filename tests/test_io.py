@@ -62,7 +62,6 @@ def test_models_of_a_folder_may_have_folders_of_their_own(tmp_path):
         (folder / name).unlink()
     # Without a configuration above them, folders beside each other are of separate models.
     assert parts_of(files[0]) == (files[0].parent, [files[0]])
-    files[0].unlink()
     with pytest.raises(ReadError, match="GP103"):
         find_model(folder)
 
