@@ -75,6 +75,7 @@ _ROOMS = {
         "read-length-from-keys",
         "rename-variables",
         "reshape-results",
+        "scatter-visual-features",
         "set-runtime-options",
         "split-value-transposes",
     ),

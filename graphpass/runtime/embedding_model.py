@@ -110,14 +110,32 @@ def let_take_ids(model: Model, *sessions: DecodeSession) -> None:
         for session in takers:
             session.embed_with(_with_states(session.state_size))
         return
-    hidden = hidden_size(model)
-    if hidden is None:
-        message = "the last dimension of inputs_embeds is dynamic"
-        raise UnsupportedError("GP325", message, "give the last dimension of inputs_embeds a fixed size")
+    hidden = _fixed(hidden_size(model))
     beside = find_text_embeddings(model)
     embed = seeded_embeddings(hidden) if beside is None else _embeddings_of(beside)
     for session in takers:
         session.embed_with(_with_features(embed, hidden, session.visual_levels))
+
+
+def seeded_tokens(row: int | None, levels: int) -> Embed:
+    """Return a function that maps token ids to random rows, seeded by the id.
+
+    Args:
+        row: Size of an embedding and its visual features; ``None`` if it is dynamic.
+        levels: Number of visual features, which are 0 for two of three ids.
+
+    Raises:
+        UnsupportedError: GP325, the size is dynamic.
+    """
+    hidden = _fixed(row) // (1 + levels)
+    return _with_features(seeded_embeddings(hidden), hidden, levels)
+
+
+def _fixed(hidden: int | None) -> int:
+    if hidden is None:
+        message = "the last dimension of inputs_embeds is dynamic"
+        raise UnsupportedError("GP325", message, "give the last dimension of inputs_embeds a fixed size")
+    return hidden
 
 
 def _with_features(embed: Embed, hidden: int, levels: int) -> Embed:

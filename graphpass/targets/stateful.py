@@ -46,6 +46,7 @@ class StatefulTarget(Target):
         drops_identities: Whether to remove operators that return their input.
         encoders: Whether the runtime supports models without caches, such as encoders.
         expands_latents: Whether to store keys and values instead of latents, to which no kernel appends.
+        exposes_partial_windows: Whether the runtime corrects windows inside of masks that allow more.
         copies_shared: Whether to copy shared caches for each attention block, because no kernel shares a cache.
         hides_positions: Whether callers mask past positions, so that windows must not count them.
         pages_states: Whether the runtime stores recurrent states in blocks, for which Mamba-2 must be a Loop.
@@ -64,6 +65,7 @@ class StatefulTarget(Target):
     drops_identities: ClassVar[bool] = True
     seq2seq: ClassVar[bool] = False
     copies_shared: ClassVar[bool] = False
+    exposes_partial_windows: ClassVar[bool] = False
     expands_latents: ClassVar[bool] = False
     hides_positions: ClassVar[bool] = False
     pages_states: ClassVar[bool] = False
@@ -152,7 +154,7 @@ class StatefulTarget(Target):
             *_if(self.feeds_mask and _lacks_mask(model, inventory), "add-attention-mask"),
             *_if(_reads_other_columns(model, inventory), "extend-mask-to-past"),
             *self._expose_positions(model, inventory),
-            "expose-window",
+            "expose-window{partial=true}" if self.exposes_partial_windows else "expose-window",
             "simplify-shapes" if self.drops_identities else "simplify-shapes{identities=false}",
             *_if(has_chunks and self.pages_states, "fuse-selective-ssm"),
             "expose-alibi",

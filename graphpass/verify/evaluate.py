@@ -14,6 +14,7 @@ from graphpass.errors import UnsupportedError
 from graphpass.ir.types import Dimension
 from graphpass.runtime.backends.device import Device
 from graphpass.runtime.backends.request import open_request
+from graphpass.runtime.embedding_model import seeded_tokens
 from graphpass.runtime.sessions.inputs import InputPlan, StepInputs
 from graphpass.verify.difference import OutputComparer, Tolerance
 
@@ -58,11 +59,13 @@ def step_for(model: Model) -> dict[str, Array]:
     """Return inputs of one step of a decoder: batch 1, past 3, 3 new tokens.
 
     Raises:
-        UnsupportedError: GP320, the model is not a decoder, or has an unsupported input.
+        UnsupportedError: GP320, the model is not a decoder, or has an unsupported input; GP325, the size of its
+            embeddings is dynamic.
     """
     inventory = analyze_caches(model)
     past = _SIZE if inventory.caches else 0
-    feeds = plan_of(model).feeds(random_step(_ROWS, past, _SIZE))
+    plan = plan_of(model)
+    feeds = plan.feeds(random_step(plan, _ROWS, past, _SIZE))
     ports = {port.name: port for port in model.inputs}
     for cache in inventory.caches:
         if cache.read in ports:
@@ -81,17 +84,22 @@ def plan_of(model: Model) -> InputPlan:
     return InputPlan(model.inputs, inventory, find_step_tokens(model, inventory))
 
 
-def random_step(batch: int, past: int, length: int) -> StepInputs:
+def random_step(plan: InputPlan, batch: int, past: int, length: int) -> StepInputs:
     """Return the inputs of a step of random tokens, without padding.
 
     Args:
+        plan: The inputs of the model.
         batch: Number of rows.
         past: Number of positions in the caches.
         length: Number of new tokens in each row.
+
+    Raises:
+        UnsupportedError: GP325, the size of the model's embeddings is dynamic.
     """
     positions = np.tile(np.arange(past, past + length), (batch, 1))
     ids = noise("i64", (batch, length), "tokens")
-    return StepInputs(ids, np.ones((batch, past + length), np.int64), positions, past)
+    rows = seeded_tokens(plan.hidden, plan.levels)(ids) if plan.takes_embeddings else None
+    return StepInputs(ids, np.ones((batch, past + length), np.int64), positions, past, embeddings=rows)
 
 
 def evaluate(model: Model, feeds: Mapping[str, Array]) -> dict[str, Array]:

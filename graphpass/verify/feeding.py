@@ -94,7 +94,7 @@ def _run(comparer: Comparer, results: Sequence[ComparedResult], unequal: Unequal
     for scale in _SCALES:
         for batch, past, length in _STEPS if comparer.pairs else _PROMPTS:
             length = min(part.plan.tokens_at_once(past, length, batch) for part in parts)
-            step = random_step(batch, past, length)
+            step = random_step(parts[0].plan, batch, past, length)
             numbers = [_random(_sizes(cut.sizes, step, cut.name), cut.name, scale) for cut in cuts]
             carried = _carried(comparer.pairs, step, scale)
             first = parts[0].run(step, numbers, carried)

@@ -50,15 +50,26 @@ class ExposeWindow(Pass[OpenVINOModel]):
         Range(past, past + length), Range(0, length) + past, however written -> Unsqueeze of two axes -> Unsqueeze
     After:
         Range(Gather(ShapeOf(cache)), past + length) -> Unsqueeze -> Unsqueeze -> Unsqueeze
+
+    Options:
+        partial: Also write windows inside of masks that allow more, as Gemma 3's allow attention within an image. NPUW
+            corrects such windows, while SDPAToPagedAttention matches some exporters' forms of the whole mask only.
+
+    Before:
+        Select(within an image, 0, mask of a window)
+    After:
+        the same Select of the form above
     """
 
     name = "expose-window"
     dialect = "openvino"
 
+    partial: bool = False
+
     def run(self, model: OpenVINOModel) -> Done:
         windows = [
             window
-            for window in find_windows(model)
+            for window in find_windows(model, partial=self.partial)
             if window.obstacle is None
             and (window.mask.window_of_tokens is not None or not window.mask.counts_positions)
             and not _is_exposed(model.graph, window)
@@ -80,10 +91,11 @@ class ExposeWindow(Pass[OpenVINOModel]):
 
 def _is_exposed(graph: Graph, window: Window) -> bool:
     """Return whether OpenVINO's matcher accepts the masks of ``window``, and NPUW their slots."""
-    path = (("Slice", 0), ("Select", 0), ("Broadcast", 0), ("BitwiseAnd", 0), ("BitwiseAnd", 1), ("BitwiseAnd", 0))
+    added = (("Slice", 0), ("Select", 0), ("Broadcast", 0))
+    ands = (("BitwiseAnd", 0), ("BitwiseAnd", 1), ("BitwiseAnd", 0), ("BitwiseAnd", 1))
     for mask in window.masks:
         node = graph.producer(mask)
-        for kind, port in (*path, ("BitwiseAnd", 1)):
+        for kind, port in ands if mask.element_type == "boolean" else (*added, *ands):
             if node.op != kind:
                 return False
             node = graph.producer(node.source(port))

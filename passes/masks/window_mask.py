@@ -8,19 +8,24 @@ from typing import Literal
 
 import numpy
 
+from graphpass.analysis.attention.effective_mask import partial_mask
 from graphpass.analysis.attention.find import Scores, find_attention, read_scores
 from graphpass.analysis.attention.mask import AttentionMask, plain_mask
 from graphpass.analysis.attention.types import Attention
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.caches.masks import find_masks
+from graphpass.analysis.caches.masks import find_elements, find_masks
 from graphpass.analysis.caches.past import past_of
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.inputs import SOURCE_SLOTS, token_input
 from graphpass.ir.miss import Miss
 from graphpass.ir.model import Model
+from graphpass.ir.operators import ANDS, ORS
 from graphpass.ir.rewriter import Handle, Rewriter
 from graphpass.ir.values import MASKED
 from graphpass.passes.attention.step_builder import StepBuilder
+
+#: Operators that combine masks, and those that read one mask as their first input.
+_COMBINES, _CUTS = ANDS | ORS | {"Select"}, frozenset({"Broadcast", "Convert", "Slice"})
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,7 @@ class Window:
         conditions: Boolean tensors of the same shape that Selects before a Softmax read, each with the value at which
             scores are kept.
         inside: Indices of the nodes between the product with the keys and the Softmax; empty for an operator.
+        is_part: Whether `masks` is one of the masks that other operators combine, and keeps its element type.
     """
 
     node: Node
@@ -41,6 +47,7 @@ class Window:
     mask: AttentionMask
     conditions: tuple[tuple[Value, bool], ...] = ()
     inside: frozenset[int] = frozenset()
+    is_part: bool = False
 
     @property
     def obstacle(self) -> Miss | None:
@@ -49,11 +56,35 @@ class Window:
         return mask if isinstance(mask, Miss) else None
 
 
-def find_windows(model: Model) -> Iterator[Window]:
-    """Yield the sliding windows that masks implement, in the order of their attention."""
+def find_windows(model: Model, *, partial: bool = False) -> Iterator[Window]:
+    """Yield the sliding windows that masks implement, in the order of their attention.
+
+    Args:
+        model: The model.
+        partial: Whether to also yield windows in masks that allow more, such as Gemma 3's also attention within images.
+    """
+    seen = set[Value]()
     for attention, mask in zip(model.analysis(find_attention), model.analysis(find_masks), strict=True):
         if mask.window is not None and (window := _window(model.graph, attention, mask)).masks:
             yield window
+        if partial and attention.node.op == "ScaledDotProductAttention" and isinstance(plain_mask(mask), Miss):
+            yield from _partial_windows(model, attention, seen)
+
+
+def _partial_windows(model: Model, attention: Attention, seen: set[Value]) -> Iterator[Window]:
+    """Yield windows that conditions combine with other masks; skip masks in ``seen`` and extend it."""
+    pending = attention.node.present([3])
+    while pending:
+        value = pending.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        part = partial_mask(model.analysis(find_elements), attention, value)
+        if isinstance(part, Miss) or part.window is None or isinstance(plain_mask(part), Miss):
+            node = model.graph.producer(value)
+            pending += node.sources if node.op in _COMBINES else node.sources[:1] if node.op in _CUTS else ()
+        else:
+            yield Window(attention.node, (value,), part, is_part=True)
 
 
 def _window(graph: Graph, attention: Attention, mask: AttentionMask) -> Window:
@@ -96,7 +127,8 @@ class WindowWriter:
 
     def replace(self, window: Window) -> None:
         """Replace the masks of a window; of attention operators, for all users of the masks."""
-        element_type = window.node.source().element_type
+        read = window.masks[0] if window.is_part else window.node.source()
+        element_type = read.element_type
         key = window.mask.window, window.mask.is_padded, element_type
         if key not in self._written:
             self._written[key] = self._write(window, element_type)
@@ -128,6 +160,8 @@ class WindowWriter:
         for other in others:
             seen = write.op(self._both, yes, seen, label="and")
             seen = write.op(self._both, seen, other, label="and")
+        if element_type == "boolean":
+            return seen
         expanded = write.op("Broadcast", seen, [1, 1, 1, 1], mode="bidirectional", label="expanded")
         numbers = (write.number(number, element_type, label) for number, label in ((0.0, "kept"), (MASKED, "masked")))
         chosen = write.op("Select", expanded, *numbers, label="chosen")

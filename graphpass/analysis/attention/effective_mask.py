@@ -54,6 +54,31 @@ def attention_mask(elements: Elements, attention: Attention) -> AttentionMask:
     return described(elements, node, scope, visible, bias)
 
 
+def partial_mask(elements: Elements, attention: Attention, value: Value) -> AttentionMask | Miss:
+    """Return the effective mask of ``attention`` if ``value`` was its only mask.
+
+    Args:
+        elements: Symbolic elements of its graph, in lengths of the step.
+        attention: The attention block.
+        value: A tensor ``[batch, heads, length, sequence]`` or a condition of that shape upstream of its masks.
+
+    Returns:
+        The mask, or the reason why it is unknown or has no element for each score.
+    """
+    node, mask = attention.node, Mask.of_operator(value)
+    try:
+        scope = _scope(elements, attention)
+        sizes = elements.shape(value)
+        if len(sizes) != 4 or sizes[-2:] != (scope.query.args[1], scope.key.args[1]):
+            return Miss(node, f"{value.name} is not [batch, heads, length, sequence]")
+        term = _element(elements, mask, scope)
+    except UnknownError as error:
+        return Miss(node, str(error))
+    if mask.keeps:
+        return described(elements, node, scope, ex.holds(term), ZERO)
+    return described(elements, node, scope, ex.negate(hides(term)), shown(term))
+
+
 def _scope(elements: Elements, attention: Attention) -> Scope:
     """Return the symbolic indices of the scores.
 

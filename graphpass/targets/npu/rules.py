@@ -22,7 +22,7 @@ from itertools import islice
 from graphpass.analysis.caches.logits_cut import crosses_logits_cut
 from graphpass.analysis.caches.masks import find_masks
 from graphpass.analysis.caches.past import beam_gather
-from graphpass.analysis.caches.step_tokens import absorbs_padding, visual_levels
+from graphpass.analysis.caches.step_tokens import absorbs_padding
 from graphpass.analysis.equations.activations import position_counters
 from graphpass.analysis.lengths.past_order import order_of_numbers
 from graphpass.analysis.pattern import Match, op, var
@@ -39,6 +39,7 @@ from graphpass.ir.phase import Phase
 from graphpass.targets.constant_windows import constant_window
 from graphpass.targets.npu.names import EDITING_INPUTS, GO_BACK, KNOWN_INPUTS, START_AGAIN
 from graphpass.targets.npu.values import is_transposed, misreads, reordered
+from graphpass.targets.npu.visual import adds_scattered, visual_places
 from graphpass.targets.npu.weights import not_widened
 from graphpass.targets.npu.windows import unpatched_window
 from graphpass.targets.rules import dropped_quantizers, static_findings
@@ -53,7 +54,7 @@ _REQUEST = f"{_NPUW}/llm_infer_request.cpp"
 _VALUES = f"{_NPUW}/npuw_transformations/optimize_value_tensors.cpp"
 _MASKS = f"{_NPUW}/npuw_transformations/phi3_sliding_mask.cpp"
 _WEIGHTS = f"{_NPUW}/util_xarch.cpp"
-_VISUAL = f"{_NPUW}/npuw_transformations (DeepstackScatterToAdd)"
+_VISUAL = f"{_NPUW}/npuw_transformations/replace_deepstack_scatter_with_add.cpp"
 _STATELESS = "src/core/src/pass/stateful_to_stateless.cpp"
 
 #: Element types of inputs other than i64.
@@ -110,10 +111,14 @@ def _whole(model: Model, inventory: Inventory) -> Iterator[Finding]:
 
 
 def data_dependent(graph: Graph) -> Node | None:
-    """Return the first operator whose output shape depends on data; ``None`` without one."""
+    """Return the first operator whose output shape depends on data; ``None`` without one.
+
+    Places of visual features do not count, as NPUW replaces their scattering.
+    """
     computed: set[int] = set()
+    places = visual_places(graph)
     for node in graph.nodes:
-        if node.op in {"Constant", "ShapeOf"}:
+        if node.op in {"Constant", "ShapeOf"} or node.index in places:
             continue
         if node.op in {"Parameter", "ReadValue"}:
             computed.add(node.index)
@@ -161,8 +166,8 @@ def _inputs(model: Model, inventory: Inventory) -> Iterator[Finding]:
         elif port.element_type != fed and EMBEDDINGS not in names:
             reason = f"it is {port.element_type}, not {fed}"
             yield Finding("input", port.name, "refused", reason=reason, source=_REQUEST)
-        elif VISUAL_FEATURES in names and visual_levels(model.graph):
-            reason = "layers gather and add it, and NPUW feeds it only to layers that scatter it into hidden states"
+        elif VISUAL_FEATURES in names and not adds_scattered(model.graph):
+            reason = "layers add it other than by ScatterNDUpdate into hidden states: run scatter-visual-features"
             yield Finding("input", port.name, "wrong", reason=reason, source=_VISUAL)
 
 

@@ -30,13 +30,14 @@ class NPU(StatefulTarget):
     before_attention = ("mask-padding", "densify-experts")
     after_stateful = (
         *("split-value-transposes", "read-length-from-keys"),
-        *("lower-boolean-masks", "reshape-results", "rename-variables"),
+        *("lower-boolean-masks", "reshape-results", "scatter-visual-features", "rename-variables"),
     )
     # Identities cost no time if static, and NPUW partitions models at routers and experts, which it finds by form
     # and name. On 2026.4.1, without a Reshape to the same shape after the experts it refuses afmoe, and without an
     # identity Slice before a ScatterElementsUpdate it reads wrong experts in phimoe, unless both NPUW_LLM_.._MOE_HINT
     # are DENSE.
     drops_identities = False
+    exposes_partial_windows = True
     predict = staticmethod(rules.predict)
     observe = staticmethod(trial.observe)
     view = staticmethod(view.view)

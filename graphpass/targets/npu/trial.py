@@ -47,7 +47,7 @@ def generate(compiled, forced, rounds=False):
             "inputs_embeds": rows[[token % len(rows) for token in tokens]][None],
             "attention_mask": numpy.ones((1, past + length), numpy.int64),
             "position_ids": numpy.broadcast_to(numpy.arange(past, past + length), (*axes, 1, length)).copy(),
-            "token_type_ids": numpy.zeros((1, length), numpy.int64),
+            "token_type_ids": visual.astype(numpy.int64),
             "visual_pos_masks": visual,
             "deepstack_visual_embeds": rows[None, : max(visual.sum(), 1)].repeat(levels, 0) * visual.any(),
             "beam_idx": numpy.zeros(1, numpy.int32),

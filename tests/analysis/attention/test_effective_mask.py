@@ -3,11 +3,13 @@
 import numpy
 import pytest
 
-from graphpass.analysis.attention.effective_mask import attention_mask
+from graphpass.analysis.attention.effective_mask import attention_mask, partial_mask
 from graphpass.analysis.attention.find import find_attention
+from graphpass.analysis.attention.mask import AttentionMask
 from graphpass.analysis.caches.masks import find_elements
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.evaluate import value_at
+from graphpass.ir.miss import Miss
 from graphpass.testing import parse_model
 
 GIVEN = """%q = Parameter : f32[2, 2, 3, 4]
@@ -108,3 +110,15 @@ def test_added_numbers_exclude_keys_or_are_a_bias(masked, bias):
 def test_unknown_masks_state_the_reason(text, dialect, reason):
     (miss,) = mask_of(text, dialect).misses
     assert reason in miss.reason
+
+
+def test_a_tensor_upstream_of_a_mask_as_the_only_mask():
+    text = "%all = LogicalOr(%kept, %kept)\n%y = ScaledDotProductAttention(%q, %k, %k, %all)"
+    model = parse_model(f"{GIVEN}{text}\nResult(%y) {{name=y}}", "openvino")
+    (attention,) = model.analysis(find_attention)
+    elements, parameters = model.analysis(find_elements), model.graph.parameters
+    found = partial_mask(elements, attention, parameters["kept"])
+    assert isinstance(found, AttentionMask)
+    assert (evaluated(found, found.visible) == KEPT[:, 0]).all()
+    for name in ("q", "added"):
+        assert isinstance(partial_mask(elements, attention, parameters[name]), Miss)

@@ -12,7 +12,7 @@ from support.attention_graphs import infer, infer_each, integers
 from support.constant_outputs import constant_of
 from support.decode import compiled, greedy
 from support.loaded import converted, exported, openvino_after, openvino_model
-from support.models import reference
+from support.models import reference, vision
 from support.pipelines import run_passes
 from support.quick_cases import quick_product
 
@@ -21,6 +21,7 @@ from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.manager import PassManager
 from graphpass.engine.passes import Done
+from graphpass.io import load
 from graphpass.passes.attention.expose_position_ids import ExposePositionIds
 from graphpass.passes.attention.fuse_attention import FuseAttention
 from graphpass.passes.caches.make_stateful import MakeStateful
@@ -28,6 +29,7 @@ from graphpass.passes.convert.to_openvino import ToOpenVINO
 from graphpass.passes.masks.expose_window import ExposeWindow
 from graphpass.passes.masks.window_mask import WindowWriter, counted_tokens, find_windows, window_slots
 from graphpass.runtime import open_session
+from graphpass.targets.npu.windows import unpatched_window
 from graphpass.verify.structure.proof import compare_structures
 
 
@@ -135,6 +137,21 @@ def test_windows_of_unfused_attention():
     expected = reference("gemma2")
     prompts = [expected["prompt_ids"], [17, 4, 9, *expected["prompt_ids"]]]
     assert greedy(compiled(stateful.ov_model).create_infer_request(), prompts, 12)[0] == expected["greedy_ids"]
+
+
+def test_a_window_that_does_not_apply_within_images():
+    """Gemma 3's masks also allow attention within an image; NPUW corrects the window inside of them."""
+    model = load(vision("gemma3"))
+    assert isinstance(model, OpenVINOModel)
+    assert list(unpatched_window(model.graph))
+    assert exposed(model)[0].digest() == model.digest()
+    after, result = run_passes(model, ExposeWindow(partial=True))
+    assert result.statistics == {"windows exposed": 1, "masks": 1}
+    assert not list(unpatched_window(after.graph))
+    found = compare_structures(model, after)
+    assert found is not None
+    assert found.equal == found.operators
+    assert not run_passes(after, ExposeWindow(partial=True))[1].changed
 
 
 def test_a_second_run_changes_nothing():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from onnxruntime.quantization import QuantType, quantize_dynamic
 from support.models import export, vision
 from support.static_scales import in_static_int8
@@ -35,3 +36,13 @@ def test_visual_features_that_layers_gather_do_not_reach_them():
     assert [(finding.name, finding.verdict) for finding in report.findings if finding.verdict == "wrong"] == [
         ("deepstack_visual_embeds", "wrong")
     ]
+
+
+@pytest.mark.parametrize("name", ["qwen3_vl", "gemma3"])
+def test_images_reach_layers_and_masks_of_results(name):
+    """NPUW adds features of images, and computes windows that do not apply within images."""
+    model = graphpass.load(vision(name))
+    made = graphpass.PassManager(graphpass.get_target("npu").pipeline(model)).run(model).model
+    report = check_model(made, "npu")
+    assert report.confirmation.outcome == "confirmed", report.confirmation.contradictions
+    assert report.holds
