@@ -69,6 +69,7 @@ _ROOMS = {
         "lower-boolean-masks",
         "lower-einsum",
         "lower-for-htp",
+        "lower-mvn",
         "lower-variadic-split",
         "negate-quantized-ports",
         "quantize-weights",

@@ -17,8 +17,8 @@ from support.models import export
 class Steps(CalibrationDataReader):
     """Steps of five tokens after a past of three."""
 
-    def __init__(self, model: onnx.ModelProto) -> None:
-        random = numpy.random.default_rng(0)
+    def __init__(self, model: onnx.ModelProto, seed: int = 0) -> None:
+        random = numpy.random.default_rng(seed)
         pasts = [port.name for port in model.graph.input if "past" in port.name]
         self.feeds = [
             {
@@ -33,12 +33,14 @@ class Steps(CalibrationDataReader):
         return self.feeds.pop() if self.feeds else None
 
 
-def in_static_int8(folder: Path, keeps: Collection[str], rounded_to: QuantType = QuantType.QUInt8) -> Path:
+def in_static_int8(
+    folder: Path, keeps: Collection[str], rounded_to: QuantType = QuantType.QUInt8, seed: int = 0
+) -> Path:
     """Return a file of llama whose products multiply rounded activations, except those named by ``keeps``."""
     source, file = find_model(export("llama", "onnx")), folder / "model.onnx"
     proto = onnx.load(source)
     products = [node.name for node in proto.graph.node if node.op_type == "MatMul"]
     rounded = [name for name in products if not any(part in name for part in keeps)]
     chosen = {"op_types_to_quantize": ["MatMul"], "nodes_to_quantize": rounded}
-    quantize_static(source, file, Steps(proto), activation_type=rounded_to, **chosen)
+    quantize_static(source, file, Steps(proto, seed), activation_type=rounded_to, **chosen)
     return file

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graphpass.errors import UnsupportedError, UsageError
-from graphpass.runtime.backends.openvino_request import OpenVINORequest, is_there
+from graphpass.runtime.backends.openvino_request import OpenVINORequest, exact_core, is_there
 from graphpass.runtime.sessions.cache_store import CacheStore, check_editable
 
 if TYPE_CHECKING:
@@ -70,10 +70,11 @@ class OpenVINONpuwStore(CacheStore):
             )
             raise UnsupportedError("GP321", message, hint)
         on_cpu = devices == "CPU"
-        exact = _EXACT_ON_CPU if device.exact and on_cpu else {}
-        self._request = OpenVINORequest(
-            model, replace(device, exact=False, properties={**_DECODER, **exact, **device.properties})
-        )
+        is_exact = device.exact and on_cpu
+        exact = _EXACT_ON_CPU if is_exact else {}
+        properties = {**_DECODER, **exact, **device.properties}
+        core = exact_core() if is_exact else None
+        self._request = OpenVINORequest(model, replace(device, exact=False, properties=properties), core)
         self.growing_sealed = self.fixed_sealed = True
         self.inputs.batch = 1
         self.takes_mask = False

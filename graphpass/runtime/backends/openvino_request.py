@@ -35,12 +35,13 @@ _META = frozenset({"AUTO", "BATCH", "HETERO", "MULTI"})
 class OpenVINORequest:
     """A compiled model with its variables."""
 
-    def __init__(self, model: Model, device: Device) -> None:
+    def __init__(self, model: Model, device: Device, core: Any = None) -> None:
         """Compile the model.
 
         Args:
             model: An `OpenVINOModel`, or an `OnnxModel`, which OpenVINO's frontend reads.
             device: The OpenVINO device and its settings.
+            core: The core that compiles the model; by default that of all sessions.
 
         Raises:
             UnsupportedError: GP321, OpenVINO refuses the model or has no such device.
@@ -52,7 +53,9 @@ class OpenVINORequest:
             properties = _exact_properties(device.name) if device.exact else {}
             if device.exact and computes_in_integers(model, device.name):
                 properties[INTEGER_PRODUCTS] = "NO"
-            self._compiled = _core().compile_model(_native(model), device.name, {**properties, **device.properties})
+            compiling_core = _core() if core is None else core
+            options = {**properties, **device.properties}
+            self._compiled = compiling_core.compile_model(_native(model), device.name, options)
         self._request: Any = None
         self._states: dict[str, Any] = {}
         self.renew()
@@ -183,6 +186,14 @@ def default_group_size(model: OpenVINOModel, device: str) -> str | None:
 @functools.cache
 def _core() -> Any:
     return openvino.Core()
+
+
+@functools.cache
+def exact_core() -> Any:
+    """Return a core whose CPU plugin is exact also for parts that NPUW compiles."""
+    core = openvino.Core()
+    core.set_property("CPU", {**_exact_properties("CPU"), INTEGER_PRODUCTS: "NO"})
+    return core
 
 
 def _exact_properties(device: str) -> dict[str, str]:

@@ -23,6 +23,8 @@ _AMPLIFIED, _LARGEST = 2.0, 5e-2
 _OPTIONS = """
 npuw = {"NPU_USE_NPUW": "YES", "NPUW_DEVICES": "CPU", "NPUW_ONLINE_PIPELINE": "NONE"}
 npuw |= {"INFERENCE_PRECISION_HINT": "f32", "NPUW_F16IC": "NO"}
+# NPUW compiles its parts for the CPU without options such as LP_TRANSFORMS_MODE.
+core.set_property("CPU", exact)
 
 def run():
     difference = compared(core.read_model(path))

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from edits.machine import run_edits
 from edits.subjects import NPUW, on_device
+from onnxruntime.quantization import QuantType
 from support.loaded import openvino_after, openvino_model
+from support.static_scales import in_static_int8
 
 import graphpass
 from graphpass.errors import GraphpassError, UnsupportedError
@@ -17,6 +19,7 @@ from graphpass.runtime.speculative import PromptLookup, speculate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 #: NPUW keeps caches in f16.
 TOLERANCE = 2e-2
@@ -105,3 +108,13 @@ def test_a_missing_npu_is_reported() -> None:
     assert caught.value.id == "GP321"
     assert caught.value.hint is not None
     assert "NPUW_DEVICES=CPU" in caught.value.hint
+
+
+def test_products_of_rounded_activations_are_computed_in_f32(tmp_path: Path) -> None:
+    """NPUW compiles its parts for the CPU plugin, whose integers differ by 1.7e-2 of the largest logit."""
+    model = graphpass.load(in_static_int8(tmp_path, ("rotary", "lm_head"), QuantType.QInt8))
+    made = openvino_after(model, *graphpass.get_target("npu").pipeline(model))
+    prompt = np.random.default_rng(5).integers(3, 250, 30).tolist()
+    logits = open_session(made).prefill(prompt)[0, -1]
+    actual = open_session(made, device="NPU", properties=NPUW).prefill(prompt)[0, -1]
+    np.testing.assert_allclose(actual, logits, atol=1e-3 * abs(logits).max())

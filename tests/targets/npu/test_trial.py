@@ -46,3 +46,11 @@ def test_images_reach_layers_and_masks_of_results(name):
     report = check_model(made, "npu")
     assert report.confirmation.outcome == "confirmed", report.confirmation.contradictions
     assert report.holds
+
+
+def test_products_of_rounded_activations_are_not_computed_in_integers(tmp_path):
+    """NPUW compiles its parts for the CPU plugin, whose integers differ by 2e-2 of the largest logit."""
+    model = graphpass.load(in_static_int8(tmp_path, keeps=(), rounded_to=QuantType.QInt8, seed=1))
+    made = graphpass.PassManager(graphpass.get_target("npu").pipeline(model)).run(model).model
+    report = check_model(made, "npu")
+    assert report.confirmation.outcome == "confirmed", report.confirmation.contradictions
