@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from graphpass.analysis.symbolic.folding import fold_elements
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
-from graphpass.ir.graph import Node
+from graphpass.ir.graph import Graph, Node
 from graphpass.ir.rewriter import Handle, Rewriter
 
 
@@ -28,23 +29,26 @@ class LowerMvn(Pass[OpenVINOModel]):
 
     def run(self, model: OpenVINOModel) -> Done:
         rewriter = model.rewriter()
-        has_experts = any(True for _ in rewriter.graph.of_op("TopK"))
-        norms = [node for node in rewriter.graph.of_op("MVN") if _is_known(node)] if has_experts else []
-        for node in norms:
-            rewriter.replace(node.outputs[0], _lowered(rewriter, node))
+        graph, lowered = rewriter.graph, 0
+        for node in graph.of_op("MVN") if any(True for _ in graph.of_op("TopK")) else ():
+            axes = _axes(graph, node)
+            if axes is not None:
+                rewriter.replace(node.outputs[0], _lowered(rewriter, node, axes))
+                lowered += 1
         rewriter.finish()
-        return Done({"MVN lowered": len(norms)} if norms else {})
+        return Done({"MVN lowered": lowered} if lowered else {})
 
 
-def _is_known(node: Node) -> bool:
-    attributes = node.native.get_attributes()
+def _axes(graph: Graph, node: Node) -> list[int] | None:
+    """Return the axes that ``node`` normalizes, ``None`` if it does so in another form."""
+    attributes, axes = node.native.get_attributes(), fold_elements(graph, node.input(1))
     inside = str(attributes.get("eps_mode", "")).lower() == "inside_sqrt"
-    return len(node.inputs) == 2 and bool(attributes.get("normalize_variance", True)) and inside
+    normalizes = inside and attributes.get("normalize_variance", True)
+    return [int(axis) for axis in axes.ravel()] if axes is not None and normalizes else None
 
 
-def _lowered(rewriter: Rewriter, node: Node) -> Handle:
-    graph, value, write = rewriter.graph, node.source(), rewriter.under(node.name)
-    axes = [int(axis) for axis in graph.constant(node.source(1)).ravel()]
+def _lowered(rewriter: Rewriter, node: Node, axes: list[int]) -> Handle:
+    value, write = node.source(), rewriter.under(node.name)
     mean = write.op("ReduceMean", value, axes=axes, keep=True, label="mean")
     off = write.op("Subtract", value, mean, label="off")
     variance = write.op("ReduceMean", write.op("Multiply", off, off, label="squares"), axes=axes, keep=True)
