@@ -21,6 +21,7 @@ from graphpass.engine.syntax import quote
 from graphpass.engine.target import Target, require
 from graphpass.errors import UsageError
 from graphpass.ir.cache import Inventory
+from graphpass.ir.graph import Graph
 from graphpass.ir.inputs import is_merged
 from graphpass.ir.model import Model
 from graphpass.ir.operators import quantized_bits
@@ -178,8 +179,9 @@ class StatefulTarget(Target):
     def _expose_positions(self, model: Model, inventory: Inventory) -> tuple[str, ...]:
         """Return the pass that makes positions an input, if the runtime feeds them.
 
-        If linear states absorb padding, positions of padding affect the results. They then stay inside the model,
-        unless they are computed from the mask or are an input already. Runtimes of encoder-decoders feed no positions.
+        If linear states absorb padding, positions of padding affect the results. So they do if the largest position
+        selects frequencies, unless pages have no padding. They then stay inside the model, unless they are computed
+        from the mask or are an input already. Runtimes of encoder-decoders feed no positions.
         """
         if self.feeds_positions:
             return ("expose-position-ids{always=true}",)
@@ -189,7 +191,7 @@ class StatefulTarget(Target):
         masks = "mask-padding" in self.before_attention
         leaks = not masks and any(absorbs_padding(model, cache) for cache in inventory.of_kind("linear"))
         leaks = leaks or inventory.kind == "linear" or bool(inventory.of_kind("cross"))
-        return _if(not leaks, "expose-position-ids")
+        return _if(not leaks and (self.pages_states or not _selects_frequencies(model.graph)), "expose-position-ids")
 
 
 def _whole(model: Model) -> tuple[Pass[Any], ...]:
@@ -208,6 +210,15 @@ def _reads_other_columns(model: Model, inventory: Inventory) -> bool:
 def _chooses_tables(model: Model) -> bool:
     """Return whether an If has only matrices as results, such as rotary tables."""
     return any(all(value.rank == 2 for value in node.outputs) for node in model.graph.of_op("If"))
+
+
+def _selects_frequencies(graph: Graph) -> bool:
+    """Return whether rotary frequencies are one of two constants (longrope)."""
+    angles = [node.source() for node in graph.of_op("Cos")]
+    return any(
+        node.op == "Select" and all(graph.producer(value).op == "Constant" for value in node.sources[1:])
+        for node in graph.backward(angles, lambda node: node.inputs)
+    )
 
 
 def _lacks_mask(model: Model, inventory: Inventory) -> bool:

@@ -1,7 +1,9 @@
+import math
+
 import numpy
 import pytest
 from support.loaded import exported, openvino_after
-from support.models import export, reference
+from support.models import export, exporters, reference
 
 from graphpass.analysis.lengths.past_order import past_order
 from graphpass.engine.manager import PassManager
@@ -15,6 +17,7 @@ from graphpass.targets.gpu.target import GPU
 from graphpass.targets.npu.target import NPU
 from graphpass.targets.ort.target import ORT
 from graphpass.targets.paged.target import Paged
+from graphpass.verify import compare_within
 
 
 def pipeline(model, variant, **options):
@@ -199,3 +202,24 @@ class TestOptions:
         assert target.made_for == ("GPU plugin of OpenVINO 2026.4.1" if begins else None)
         assert target.proving_device == ("GPU" if begins else "CPU")
         assert GPU().made_for is None
+
+
+def test_positions_that_select_frequencies_stay_in_the_model():
+    """Keys before and after the change have other frequencies, so that padding moves their angles."""
+    model = load(exporters("transformers-onnx", "llama")).clone()
+    rewriter = model.rewriter()
+    graph = rewriter.graph
+    cosine = next(graph.of_op("Cos"))
+    small = [node for node in graph.backward([cosine.source()], lambda node: node.inputs) if node.op == "Constant"]
+    frequencies = max(small, key=lambda node: math.prod(node.outputs[0].shape or ())).outputs[0]
+    write = rewriter.under("longrope")
+    length = write.op("Gather", write.op("ShapeOf", graph.parameters["attention_mask"]), 1, axis=0)
+    twice = write.constant(2 * graph.constant(frequencies), "twice")
+    uses = list(graph.uses(frequencies))
+    chosen = write.op("Select", write.op("Greater", length, 16), twice, frequencies, label="chosen")
+    for use in uses:
+        rewriter.redirect(use.node, use.port, chosen)
+    rewriter.finish()
+    assert "expose-position-ids" not in format_passes(CPU().pipeline(model))
+    assert "expose-position-ids" in format_passes(Paged().pipeline(model))
+    assert compare_within(model, PassManager(CPU().pipeline(model)).run(model).model, steps=1).passed
