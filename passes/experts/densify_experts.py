@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from graphpass.analysis.symbolic.folding import fold_scalar, is_zero
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.graph import Graph, Node, Use, Value
-from graphpass.ir.operators import LAYOUT, SPLITS
+from graphpass.ir.operators import CASTS, LAYOUT, SLICES, SPLITS
 from graphpass.ir.rewriter import Rewriter
 from graphpass.ir.values import fixed_size
 
@@ -100,10 +101,25 @@ def _is_scatter(use: Use) -> bool:
 
 
 def _is_one_hot(graph: Graph, mask: Value) -> bool:
-    """Return whether ``mask`` is one expert's part of a OneHot of a TopK."""
+    """Return whether ``mask`` is one expert's part of a OneHot of distinct experts."""
     marks = graph.look_through(mask, LAYOUT | {"Gather"})
     chosen = graph.look_through(marks, LAYOUT | {"Gather", "OneHot"})
-    return marks.node != chosen.node and graph.producer(chosen).op == "TopK" and chosen.port == 1
+    joined = graph.producer(chosen)
+    parts = joined.sources if joined.op == "Concat" else (chosen,)
+    are_chosen = all(graph.producer(part).op == "TopK" and part.port == 1 for part in parts)
+    others = ((part, first) for place, part in enumerate(parts) for first in parts[:place])
+    return marks.node != chosen.node and are_chosen and all(_is_excluded(graph, *pair) for pair in others)
+
+
+def _is_excluded(graph: Graph, chosen: Value, first: Value) -> bool:
+    """Return whether the TopK of ``chosen`` reads -inf as scores of ``first`` (Phi-3.5 MoE)."""
+    node = graph.producer(graph.producer(chosen).source())
+    while node.op == "ScatterElementsUpdate":
+        lowest = fold_scalar(graph, graph.look_through(node.source(2), LAYOUT | SLICES))
+        if lowest == -math.inf and graph.look_through(node.source(1), CASTS) == first:
+            return True
+        node = graph.producer(node.source())
+    return False
 
 
 def _adds_up(graph: Graph, scatter: Node, chosen: Node, tokens: int) -> bool:

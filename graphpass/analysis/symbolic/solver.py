@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 from math import inf, isfinite, isnan
 from typing import TYPE_CHECKING, Any, Literal
@@ -81,7 +81,7 @@ def example_of(condition: Expr) -> Example | Literal["never", "unknown"]:
         answer = solver.check()
         if answer == z3.unsat:
             return "never"
-        if answer != z3.sat or any(part.op == "opaque" for part in parts):
+        if answer != z3.sat or problem.has_free or any(part.op == "opaque" for part in parts):
             return "unknown"
         model = _smaller(solver, problem)
         lessons = problem.lessons(model)
@@ -120,13 +120,18 @@ def _smaller(solver: z3.Solver, problem: _Problem) -> z3.ModelRef:
 
 
 class _Problem:
-    """The z3 terms of expressions, and constraints on them."""
+    """The z3 terms of expressions, and constraints on them.
+
+    Attributes:
+        has_free: Whether operators without a definition here are replaced by any value.
+    """
 
     def __init__(self, parts: Iterable[Expr], context: z3.Context) -> None:
         self._context = context
         self.terms: dict[Expr, Any] = {}
         self.facts: list[Any] = []
         self._functions: dict[Any, Any] = {}
+        self.has_free = False
         for part in parts:
             self.terms[part] = self._term(part)
         self._add_sums()
@@ -155,6 +160,9 @@ class _Problem:
             return operands[0] * operands[1]
         if part.op == "choose" and part.sort == "real":
             operands[1:] = [z3.ToReal(term) if term.is_int() else term for term in operands[1:]]
+        if part.op not in _TERMS:
+            self.has_free = True
+            return z3.Const(f"free {len(self.terms)}", self._sorts[part.sort])
         return _TERMS[part.op](z3, *operands)
 
     def _monomial(self, atoms: Monomial, factor: int) -> Any:
@@ -172,16 +180,19 @@ class _Problem:
         finite = Fraction(value) if isfinite(value) else _INFINITE * (1 if value > 0 else -1)
         return z3.RealVal(finite, self._context)
 
+    @cached_property
+    def _sorts(self) -> dict[str, Any]:
+        import z3
+
+        context = self._context
+        return {"int": z3.IntSort(context), "real": z3.RealSort(context), "bool": z3.BoolSort(context)}
+
     def _function(self, part: Expr, name: Any) -> Any:
         import z3
 
         key = (part.op, name, part.sort, len(part.args))
         if key not in self._functions:
-            sorts = {
-                "int": z3.IntSort(self._context),
-                "real": z3.RealSort(self._context),
-                "bool": z3.BoolSort(self._context),
-            }
+            sorts = self._sorts
             domain = sorts["real" if part.op in _OF_REALS else "int"]
             own = z3.Function(f"{part.op} {len(self._functions)}", *[domain] * (len(part.args) - 1), sorts[part.sort])
             self._functions[key] = (

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 
+import numpy
 import openvino
 import pytest
 from openvino import opset13 as ops
-from support.attention_graphs import integers
+from support.attention_graphs import infer, integers
 from support.decode import compiled, greedy
 from support.loaded import openvino_model
 from support.models import export, reference
@@ -21,6 +22,7 @@ from graphpass.passes.caches.make_stateful import MakeStateful
 from graphpass.passes.convert.to_openvino import ToOpenVINO
 from graphpass.passes.experts.densify_experts import DensifyExperts
 from graphpass.targets.npu.rules import data_dependent
+from graphpass.testing import parse_model
 
 #: Experts in all layers of what was exported.
 EXPERTS = {("qwen3_moe", "onnx"): 8, ("deepseek_v3", "onnx"): 4, ("deepseek_v3", "ov-stateless"): 4}
@@ -75,3 +77,44 @@ def test_indices_with_possible_duplicates_stay():
     added = ops.scatter_elements_update(rows, index, taken, ops.constant(0))
     model = OpenVINOModel(openvino.Model([ops.result(added)], [rows, mask], "experts"))
     assert not run(model)[1].changed
+
+
+ONE_AFTER_ANOTHER = """%scores = Parameter : f32[tokens, 4]
+%hidden = Parameter : f32[tokens, 8]
+%best, %first = TopK(%scores, 1) {{axis=1}}
+%sizes = ShapeOf(%first)
+%lowest = Broadcast({fill}, %sizes)
+%others = ScatterElementsUpdate(%scores, {place}, %lowest) {{axis=1}}
+%next, %second = TopK(%others, 1) {{axis=1}}
+%chosen = Concat(%first, %second) {{axis=1}}
+%marks = OneHot(%chosen, 4, 1, 0) {{axis=-1}}
+%by_expert = Transpose(%marks) {{order=[2, 1, 0]}}
+%own = Gather(%by_expert, 2) {{axis=0}}
+%found = NonZero(%own) {{output_type=i64}}
+%slot, %token = Split(%found) {{axis=0, num_splits=2}}
+%at = Squeeze(%token) {{axes=[0]}}
+%rows = Gather(%hidden, %at) {{axis=0}}
+%made = Sigmoid(%rows)
+%shape = ShapeOf(%made)
+%column = Unsqueeze(%at) {{axes=[1]}}
+%index = Broadcast(%column, %shape)
+%whole = ShapeOf(%hidden)
+%zeros = Broadcast(0.0, %whole)
+%sum = ScatterElementsUpdate(%zeros, %index, %made) {{axis=0}}
+Result(%sum) {{name=sum}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("fill", "place", "count"), [("-inf", "%first", 1), ("-1.0", "%first", 0), ("-inf", "%second_best", 0)]
+)
+def test_experts_chosen_one_after_another(fill, place, count):
+    """Phi-3.5 MoE chooses the second expert after it hides the first."""
+    text = ONE_AFTER_ANOTHER.format(fill=fill, place=place)
+    text = text.replace("%others =", "%low, %second_best = TopK(%scores, 1) {axis=1, mode=min}\n%others =")
+    model = parse_model(text, "openvino")
+    after, result = run(model)
+    assert result.statistics == ({"experts": 1} if count else {})
+    given = {"scores": numpy.random.default_rng(0).standard_normal((5, 4), numpy.float32)}
+    given["hidden"] = numpy.random.default_rng(1).standard_normal((5, 8), numpy.float32)
+    numpy.testing.assert_array_equal(infer(after.ov_model, given)["sum"], infer(model.ov_model, given)["sum"])
