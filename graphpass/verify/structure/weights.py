@@ -102,10 +102,8 @@ class WeightDigests:
         key = id(graph), value.node, element_type, shape
         if key not in self._packed:
             stored = self._stored.get((id(graph), value.node))
-            is_whole = stored is not None and stored.weight.size * (2 if element_type == "u4" else 1) == math.prod(
-                shape
-            )
-            if stored is not None and is_whole:
+            in_byte = 2 if element_type == "u4" else 1
+            if stored is not None and stored.weight.size * in_byte == math.prod(shape):
                 self._packed[key] = stored.as_weight(element_type, shape)
             else:
                 constant = unpacked_constant(graph, value, element_type, shape)
