@@ -18,7 +18,6 @@ from graphpass.ir.inputs import EMBEDDINGS, token_input
 from graphpass.ir.model import Model
 from graphpass.ir.types import Port, shape_text
 from graphpass.ir.values import REALS
-from graphpass.runtime.embedding_model import is_embedder
 from graphpass.targets.ort.context import configuration
 
 #: Source file that runs the models of a folder.
@@ -93,6 +92,8 @@ def find_parts(model: Model) -> GenaiParts | None:
     Raises:
         ReadError: As `graphpass.io.load`.
     """
+    from graphpass.runtime.embedding_model import is_embedder
+
     hidden = hidden_size(model)
     if model.path is None or hidden is None:
         return None
