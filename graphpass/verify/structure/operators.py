@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from functools import reduce
 
 from graphpass.analysis.attention.added_masks import adds_infinity, hides, shown
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.bounds import is_natural
-from graphpass.analysis.symbolic.elements import Element, OperatorTable, Rule, Steps, UnknownError
+from graphpass.analysis.symbolic.elements import Element, OperatorTable, Request, Rule, Steps, UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, TRUE, ZERO, Expr, number
 from graphpass.analysis.symbolic.open_sizes import einsum_axes
 from graphpass.analysis.symbolic.operators.reductions import product_term, reduced_axes, summed_size, unreduced
@@ -72,13 +72,18 @@ def _gemm(element: Element) -> Steps:
     return ex.add(result, ex.multiply(number(float(attributes.get("beta", 1.0))), bias))
 
 
-def _reduced(element: Element, mean: bool, squares: bool) -> Steps:
+def _along_axes(element: Element) -> Generator[Request, Expr, tuple[Expr, list[Expr]]]:
+    """Return an element of a reduction's operand, and the indices along its axes."""
     sizes = element.shape(0)
     axes = yield from reduced_axes(element)
     places = {axis: index_along(f"k{axis}", sizes[axis]) for axis in axes}
     body = yield element.node.source(), unreduced(element, places)
+    return body, [place for place in places.values() if place is not ZERO]
+
+
+def _reduced(element: Element, mean: bool, squares: bool) -> Steps:
+    body, bounds = yield from _along_axes(element)
     body = ex.multiply(body, body) if squares else body
-    bounds = [place for place in places.values() if place is not ZERO]
     if not bounds:
         return body
     result = definitions_of(element).sum(body, *bounds)
@@ -108,15 +113,12 @@ def _extreme(op: str) -> Rule:
 
     @closed
     def defined(element: Element) -> Steps:
-        sizes = element.shape(0)
-        axes = yield from reduced_axes(element)
-        places = {axis: index_along(f"k{axis}", sizes[axis]) for axis in axes}
-        body = yield element.node.source(), unreduced(element, places)
-        bounds = [place for place in places.values() if place is not ZERO]
+        body, bounds = yield from _along_axes(element)
+        if not bounds:
+            return body
         definitions = definitions_of(element)
-        body = definitions.algebra.normal(body)
-        result = definitions.abstract(op, (), (body,), bounds) if bounds else body
-        return ex.read(result.args[0], result.args[1:], body.sort) if bounds else body
+        result = definitions.abstract(op, (), (definitions.algebra.normal(body),), bounds)
+        return ex.read(result.args[0], result.args[1:], body.sort)
 
     def rule(element: Element) -> Steps:
         try:
