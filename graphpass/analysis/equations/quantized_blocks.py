@@ -14,8 +14,11 @@ _BITS = {"i4": 4, "u4": 4, "i8": 8, "u8": 8}
 #: MatMulNBits and QMoE support blocks of this size times a power of 2.
 SMALLEST_BLOCK = 16
 
-#: The ``accuracy_level`` at which MatMulNBits rounds activations to 8 bits.
-_ROUNDING_LEVEL = 4
+#: The ``accuracy_level`` at which MatMulNBits may round activations to 8 bits.
+ROUNDING_LEVEL = 4
+
+#: Bits of weights for which QMoE's kernel always rounds activations.
+ROUNDING_BITS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,7 @@ def packed_blocks(graph: Graph, product: Node) -> QuantizedBlocks:
         raise MissError(product, f"expected zero points of type u8, got {zeros.element_type}")
     _require_blocks(graph, product, (product.source(1), scales, zeros), inputs, size)
     return QuantizedBlocks(
-        scales, zeros, bits, size, is_packed=True, rounds=attributes.get("accuracy_level", 0) == _ROUNDING_LEVEL
+        scales, zeros, bits, size, is_packed=True, rounds=attributes.get("accuracy_level", 0) == ROUNDING_LEVEL
     )
 
 

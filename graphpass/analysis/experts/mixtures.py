@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from graphpass.analysis.caches.masks import find_elements
-from graphpass.analysis.equations.quantized_blocks import SMALLEST_BLOCK, QuantizedBlocks
+from graphpass.analysis.equations.quantized_blocks import ROUNDING_BITS, SMALLEST_BLOCK, QuantizedBlocks
 from graphpass.analysis.experts.activation import Activation, name_activation
 from graphpass.analysis.experts.products import Product, read_expert
 from graphpass.analysis.experts.routed import ONE_HOT, ExpertLayer, routed_layers
@@ -25,9 +25,6 @@ from graphpass.ir.values import fixed_size
 
 #: Types with a kernel in all execution providers.
 _TYPES = frozenset({"f16", "f32"})
-
-#: Bits of weights for which QMoE's kernel always rounds activations.
-_ROUNDING_BITS = 8
 
 #: Operators from the OneHot of selected experts to the NonZero that finds an expert's tokens.
 _SEARCH = KEEPS_ORDER | {"Gather", "Transpose"}
@@ -88,7 +85,7 @@ def why_exact_stays(graph: Graph, mixture: Mixture) -> Miss | None:
         graph: The graph.
         mixture: The layer that QMoE would compute.
     """
-    if mixture.blocks is None or mixture.blocks.bits != _ROUNDING_BITS or mixture.rounds:
+    if mixture.blocks is None or mixture.blocks.bits != ROUNDING_BITS or mixture.rounds:
         return None
     reason = f"QMoE rounds activations to 8 bits for weights in {mixture.blocks.bits} bits; activations=int8 allows it"
     return Miss(graph.producer(mixture.result), reason)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from graphpass.analysis.equations.quantized_blocks import ROUNDING_LEVEL
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import Element, Elements, Index, Rule, Steps, UnknownError
 from graphpass.analysis.symbolic.expressions import ZERO, Expr, number
@@ -16,9 +17,6 @@ from graphpass.dialects.attributes import native_attributes
 from graphpass.ir.graph import Node, Value
 from graphpass.ir.values import REALS
 from graphpass.verify.structure.tensors import DefinedTensors, closed, definitions_of
-
-#: The ``accuracy_level`` at which kernels round activations to 8 bits.
-_ROUNDING_LEVEL = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +117,7 @@ def _product(element: Element) -> Steps:
     bound = index_along("k", number(inputs))
     read = yield node.source(), (*leading, bound)
     factor = yield from weight.at(element, (row,), bound)
-    if attributes.get("accuracy_level", 0) == _ROUNDING_LEVEL:
+    if attributes.get("accuracy_level", 0) == ROUNDING_LEVEL:
         permit_rounding(element, factor)
     result = definitions_of(element).sum(ex.multiply(read, factor), bound)
     return result if node.input(5) is None else ex.add(result, (yield node.source(5), (row,)))

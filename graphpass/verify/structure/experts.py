@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from graphpass.analysis.equations.quantized_blocks import ROUNDING_BITS
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import Element, Elements, Rule, Steps, UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, TRUE, ZERO, Expr, number
@@ -24,9 +25,6 @@ _PLAIN = ((2, 3), (4, 5), (6, 7))
 
 #: Inputs of the three products of QMoE: weight in bytes, scales, bias and zero points.
 _QUANTIZED = ((2, 3, 4, 11), (5, 6, 7, 12), (8, 9, 10, 13))
-
-#: Bits of weights for which the CPU kernel of QMoE rounds activations.
-_ROUNDING_BITS = 8
 
 #: Further inputs of QMoE: routing weights, and scales of some devices.
 _FURTHER = range(14, 21)
@@ -91,7 +89,7 @@ def _quantized_product(element: Element, place: int, port: int, scales: int, bia
     def read(expert: Expr, row: Expr, place: Expr) -> Steps:
         return (yield from weight.at(element, (expert, row), place))
 
-    return _Product(number(sizes[1]), number(inputs), read, node.input(bias), rounds=bits == _ROUNDING_BITS)
+    return _Product(number(sizes[1]), number(inputs), read, node.input(bias), rounds=bits == ROUNDING_BITS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,7 +105,7 @@ class ModelTensors(DefinedTensors):
     def packed(self, value: Value, bits: int, shape: tuple[int, ...], index: Index) -> Expr:
         if is_padded(f"u{bits}", shape):
             # The other model may store these integers in other bytes.
-            self.read_as_numbers.add(value.node)
+            self.read_as_numbers.add(self.stored(value).node)
         return super().packed(value, bits, shape, index)
 
     def feed(self, value: Value, stream: Definition) -> None:

@@ -31,7 +31,7 @@ from graphpass.analysis.symbolic.step import PAST
 from graphpass.analysis.symbolic.table import TABLE
 from graphpass.dialects.signature import meaning
 from graphpass.ir.graph import Node, Value
-from graphpass.ir.operators import LOOP_ENTRIES, LOOP_EXITS, SOURCES, is_foreign
+from graphpass.ir.operators import LOOP_ENTRIES, LOOP_EXITS, RESHAPES, SOURCES, is_foreign
 from graphpass.ir.values import INTEGERS, REALS
 from graphpass.verify.structure.definition import Definition
 from graphpass.verify.structure.definitions import Definitions
@@ -44,9 +44,6 @@ if TYPE_CHECKING:
     from graphpass.ir.model import Model
     from graphpass.verify.structure.constants import Constants
 
-
-#: Operators whose result has the bytes of their first operand.
-_VIEWS = frozenset({"Identity", "Reshape", "Squeeze", "Unsqueeze"})
 
 #: Maximum number of nested sizes that are functions of operands.
 _DEEPEST = 8
@@ -285,6 +282,10 @@ class DefinedTensors(Elements):
         result = self._constants.element(self.graph, value, index)
         return super()._constant(value, index) if result is None else result
 
+    def stored(self, value: Value) -> Value:
+        """Return the value upstream of Reshapes, whose bytes are those of ``value``."""
+        return self.graph.look_through(value, RESHAPES | {"Identity"})
+
     def packed(self, value: Value, bits: int, shape: tuple[int, ...], index: Index) -> Expr:
         """Return an unsigned integer in the bytes of a constant; see `Constants.packed`.
 
@@ -297,8 +298,7 @@ class DefinedTensors(Elements):
         Raises:
             UnknownError: The value is not a readable constant of these integers.
         """
-        while self.graph.producer(value).op in _VIEWS:
-            value = self.graph.producer(value).source()
+        value = self.stored(value)
         if self.graph.producer(value).op != "Constant" or value.element_type != "u8" or bits not in {4, 8}:
             raise UnknownError(f"{value.name} is not a constant of integers of 4 or 8 bits")
         return self._constants.packed(self.graph, value, bits, shape, index)

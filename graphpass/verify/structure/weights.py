@@ -182,9 +182,11 @@ def _equal_weights(both: tuple[_Weights, _Weights]) -> dict[tuple[int, int], _St
 
 def _weight_of(graph: Graph, value: Value) -> KnownWeight | None:
     constant = constant_elements(graph, value)
-    if constant is None or value.element_type not in STORED:
-        return None if constant is None else KnownWeight(digest_of(constant, value.element_type), value.name)
-    return _compressed(constant, value.element_type, value.name)
+    if constant is None:
+        return None
+    if value.element_type in STORED:
+        return _compressed(constant, value.element_type, value.name)
+    return KnownWeight(digest_of(constant, value.element_type), value.name)
 
 
 def _compressed(constant: Array, element_type: str, name: str) -> KnownWeight:

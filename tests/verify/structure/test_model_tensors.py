@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from verify.structure.comparing import comparer_of, model_of_function
 
-from graphpass.analysis.symbolic.expressions import walk
+from graphpass.analysis.symbolic.expressions import ZERO, walk
 from graphpass.verify.structure.definition import Definition
 from graphpass.verify.structure.model_tensors import ModelTensors
 
@@ -58,3 +58,20 @@ def test_constants_of_which_an_element_was_read_are_known(tensors):
 
 def test_operators_outside_of_experts_and_chunks_are_local(tensors):
     assert {tensors.marks(node) for node in tensors.graph.nodes} == {(False, False, False, False)}
+
+
+def test_constants_whose_rows_are_padded_to_bytes_are_known():
+    """Models may store these integers in other bytes, also upstream of a Reshape."""
+    body = """
+        stored = Constant <value = uint8[4] {1, 2, 3, 4}> ()
+        sizes = Constant <value = int64[2] {2, 2}> ()
+        view = Reshape (stored, sizes)
+        y = Cast <to = 1> (view)"""
+    model = model_of_function(body, "float[rows, columns, width] x")
+    tensors = comparer_of(model, model, "logits", unpadded=False).sides[0]
+    view = result_of(tensors, "Reshape")
+    (stored,) = [node for node in tensors.graph.of_op("Constant") if node.outputs[0].element_type == "u8"]
+    tensors.packed(view, 4, (2, 4), (ZERO, ZERO))
+    assert stored.index not in tensors.read_as_numbers
+    tensors.packed(view, 4, (2, 3), (ZERO, ZERO))
+    assert stored.index in tensors.read_as_numbers
