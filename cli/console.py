@@ -118,7 +118,7 @@ def ask_for_model(folder: Path) -> Path | None:
     """
     if not sys.stdin.isatty():
         return None
-    from graphpass.io import models_in
+    from graphpass.model_files import models_in
 
     files = {file.name: file for file in models_in(folder)}
     question = f"{on_one_line(str(folder))} has several models. Select one"

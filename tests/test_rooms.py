@@ -10,7 +10,17 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 LOOSE = {
     f"{name}.py"
-    for name in ("__init__", "__main__", "error_catalog", "errors", "io", "machine", "printable", "progress")
+    for name in (
+        "__init__",
+        "__main__",
+        "error_catalog",
+        "errors",
+        "io",
+        "machine",
+        "model_files",
+        "printable",
+        "progress",
+    )
 }
 LOOSE.add("py.typed")
 

@@ -7,8 +7,8 @@ import shutil
 from pathlib import Path
 
 from graphpass.errors import ReadError, UnsupportedError
-from graphpass.io import configuration_folder
 from graphpass.ir.types import Dialect
+from graphpass.model_files import configuration_folder
 from graphpass.storage.weight_file import lies_with
 
 _COMPANIONS = (

@@ -17,8 +17,8 @@ from graphpass.engine.passes import Pass, Skipped
 from graphpass.engine.pipeline import format_passes
 from graphpass.engine.registry import distributions
 from graphpass.errors import ReadError
-from graphpass.io import parts_of
 from graphpass.ir.model import Model
+from graphpass.model_files import parts_of
 from graphpass.reports.diff.weights import digest_of_weights
 from graphpass.storage.digests import digest_of_file, digests_of, digests_of_files
 from graphpass.storage.documents import read_json, regular
@@ -63,7 +63,7 @@ def describe(
         passes: The pipeline of each part.
         options: All other settings that affect the result.
         weights: Whether to include digests of the weights, which requires reading them once; see `digests_of`.
-        copied: Paths of further files that are copied to the result, in the folder of `graphpass.io.parts_of`.
+        copied: Paths of further files that are copied to the result, in the folder of `graphpass.model_files.parts_of`.
 
     Returns:
         A JSON object with ``manifest``, ``input``, ``versions``, ``options`` and ``pipeline``.

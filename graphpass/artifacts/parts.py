@@ -9,9 +9,10 @@ from pathlib import Path
 from graphpass.artifacts.companions import companions
 from graphpass.artifacts.manifest import MANIFEST_FILE
 from graphpass.errors import ReadError
-from graphpass.io import find_language_model, load, parts_of
+from graphpass.io import load
 from graphpass.ir.inputs import EMBEDDINGS
 from graphpass.ir.model import Model
+from graphpass.model_files import find_language_model, parts_of
 from graphpass.storage.kernel_copy import copy_file
 from graphpass.storage.weight_file import WeightFile, check_unchanged, lies_with, link_weights
 
@@ -21,7 +22,7 @@ class FolderParts:
     """The files in the folder of a language model that are not its companions.
 
     Attributes:
-        folder: The folder; see `graphpass.io.parts_of`.
+        folder: The folder; see `graphpass.model_files.parts_of`.
         models: The other models.
         weights: Weight files of these models, by path in the folder.
         others: Paths in the folder of graph files of these models, and of all remaining files.

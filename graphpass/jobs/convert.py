@@ -195,7 +195,8 @@ def _skipped_folders(plan: _Plan) -> Iterator[str]:
 
 def _plan_model(watch: Watch, job: Job, target: Target) -> _Plan:
     from graphpass.artifacts.parts import find_folder_parts
-    from graphpass.io import check_destination, is_same_place, model_folder
+    from graphpass.io import check_destination, is_same_place
+    from graphpass.model_files import model_folder
     from graphpass.verify.cpu_forms import in_cpu_form
 
     loaded = read_model(job.model, job.declared, watch.choose)
@@ -300,6 +301,7 @@ def _convert(
             check_destination(model, job.output / name)
         comparison = None
         if job.verify:
+            made.copy_ahead(folder, models.values() if split is None else ())
             hint = "" if others else "--verify-each names the pass, "
             comparison = prove(
                 lambda: _compare(target, plan, tuple(models.values()), job.proof, prepared), hint, job.proof.require

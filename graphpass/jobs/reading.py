@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from graphpass.errors import UsageError
-from graphpass.io import find_model, load, model_folder
+from graphpass.io import load
 from graphpass.ir.declaration import parse_declaration
 from graphpass.ir.model import Model
+from graphpass.model_files import find_model, model_folder
 from graphpass.progress import stage
 
 

@@ -65,6 +65,7 @@ class Result:
         self.folder = job.output.parent if is_file else job.output
         _refuse_dumps(job.dump_dir, self.folder)
         self.written: tuple[Written, ...] = ()
+        self._copies = contextlib.ExitStack()
         self._watch, self._job, self._is_file, self._parts = watch, job, is_file, parts
         self._inputs = dict(inputs)
         self._models = tuple(inputs.values())
@@ -127,7 +128,7 @@ class Result:
                 copied |= {file.path: file for file in model.weight_files}
             if self._job.weights != "share":
                 check_room(copied.values(), folder, self.folder)
-            with self._hashing_inputs():
+            with self._hashing_inputs(), self._copies:
                 yield folder
         if not self._job.if_changed:
             unnoted.remember_weights(manifest, self._models)
@@ -142,6 +143,20 @@ class Result:
         weights = [weight.content for model in models for weight in weights_of(model, above=0)]
         files = [FileRange(file, 0, file.size) for model in models for file in model.weight_files]
         return computing_ahead([*(content for content in weights if isinstance(content, FileRange)), *files])
+
+    def copy_ahead(self, staged: Path, models: Iterable[Model]) -> None:
+        """Start to copy the weight files of `write`; without `write` the copies are discarded.
+
+        Args:
+            staged: The folder from `staged`.
+            models: The models to write.
+        """
+        from graphpass.io import files_to_copy
+        from graphpass.storage.copying_ahead import copying_ahead
+
+        if self._job.weights in {"auto", "copy"}:
+            files = [file for model in models for file in files_to_copy(model)]
+            self._copies.enter_context(copying_ahead(files, staged))
 
     def write(
         self,

@@ -71,6 +71,7 @@ def _run(job: Job, passes: Sequence[Pass[Model]], watch: Watch, look: Look | Non
         if job.verify:
             from graphpass.verify import compare_within
 
+            made.copy_ahead(folder, [result.model])
             hint = "--verify-each names the pass, "
             settings = job.proof.settings | {"examine": True}
             comparison = prove(lambda: compare_within(loaded, result.model, **settings), hint, job.proof.require)

@@ -124,7 +124,7 @@ def _job_of(cell: Cell) -> Job:
 
 
 def _failed(cell: Cell, error: GraphpassError) -> CellResult:
-    from graphpass.io import find_model
+    from graphpass.model_files import find_model
 
     file = cell.source
     with contextlib.suppress(GraphpassError):

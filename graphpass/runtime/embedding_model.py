@@ -9,8 +9,9 @@ import numpy as np
 
 from graphpass.analysis.symbolic.hidden_size import hidden_size
 from graphpass.errors import UnsupportedError
-from graphpass.io import load, parts_of
+from graphpass.io import load
 from graphpass.ir.values import REALS
+from graphpass.model_files import parts_of
 from graphpass.runtime.backends.device import Device
 from graphpass.runtime.backends.request import open_request
 from graphpass.runtime.sessions.inputs import numpy_type

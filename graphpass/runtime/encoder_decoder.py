@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from graphpass.errors import UsageError
-from graphpass.io import load, model_folder
+from graphpass.io import load
 from graphpass.ir.model import Model
+from graphpass.model_files import model_folder
 from graphpass.runtime.backends.encoder_decoder import EncoderDecoderModels
 
 _EXPORT = "export the model with a task that ends in -with-past"
@@ -37,7 +38,7 @@ class EncoderDecoder:
 
 
 def find_encoder_decoder(path: Path) -> EncoderDecoder | None:
-    """Return the files in folder ``path``, see `graphpass.io.model_folder`; ``None`` without an encoder.
+    """Return the files in folder ``path``, see `graphpass.model_files.model_folder`; ``None`` without an encoder.
 
     Raises:
         UsageError: GP225, the folder has two encoders, or no decoder for its encoder.
@@ -45,7 +46,7 @@ def find_encoder_decoder(path: Path) -> EncoderDecoder | None:
     path = model_folder(path)
     try:
         names = {file.name for file in path.iterdir()}
-    except OSError:  # `graphpass.io.find_model` reports it
+    except OSError:  # `graphpass.model_files.find_model` reports it
         return None
     forms = [(prefix, suffix) for prefix, suffix in _FORMS if f"{prefix}encoder_model{suffix}" in names]
     if not forms:

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from graphpass.errors import UsageError
 from graphpass.progress import BYTES, expect
-from graphpass.storage.kernel_copy import copy_file, copy_range, reserve
+from graphpass.storage.block_copy import reserve
+from graphpass.storage.kernel_copy import copy_file, copy_range
 from graphpass.storage.locking import lock
 from graphpass.storage.weight_file import FileRange, WeightFile, link_weights
 

@@ -13,7 +13,7 @@ from support.models import export, reference
 
 from graphpass.artifacts.manifest import write_manifest
 from graphpass.engine.manager import PassManager
-from graphpass.io import find_model
+from graphpass.model_files import find_model
 from graphpass.storage.weight_file import WeightFile
 
 pytestmark = pytest.mark.usefixtures("cache_folder")

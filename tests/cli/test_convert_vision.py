@@ -20,7 +20,7 @@ from support.loaded import exported
 from support.models import vision
 
 import graphpass
-from graphpass.io import find_model, models_in
+from graphpass.model_files import find_model, models_in
 
 if TYPE_CHECKING:
     from pathlib import Path

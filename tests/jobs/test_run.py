@@ -13,6 +13,8 @@ from graphpass.errors import UsageError
 from graphpass.jobs.job import Job, Proof
 from graphpass.jobs.run import is_model_file, run, stale
 from graphpass.jobs.watch import Watch
+from graphpass.storage import copying_ahead, kernel_copy
+from graphpass.storage.copying_ahead import take_copy
 from graphpass.testing import tiny_model
 
 FUSED = parse("to-openvino,fuse-attention")
@@ -33,6 +35,17 @@ def test_a_folder_gets_a_model_of_the_last_dialect(job):
         "openvino_model.xml",
     }
     assert [record.step.name for record in outcome.models[0].records] == ["to-openvino", "fuse-attention"]
+
+
+def test_weights_are_copied_while_models_are_compared(job, monkeypatch):
+    run(job, FUSED, Watch())
+    monkeypatch.setattr(copying_ahead, "LARGE", 1)
+    taken = []
+    monkeypatch.setattr(kernel_copy, "take_copy", lambda *files: taken.append(take_copy(*files)) or taken[-1])
+    again = replace(job, model=job.output, output=job.output.with_name("again"), verify=True)
+    run(again, FUSED[1:], Watch())
+    assert taken == [True]
+    assert (again.output / "openvino_model.bin").read_bytes() == (job.output / "openvino_model.bin").read_bytes()
 
 
 def test_a_file_is_written_beside_its_manifest(job):

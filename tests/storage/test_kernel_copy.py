@@ -4,15 +4,15 @@ import os
 
 import pytest
 
-from graphpass.storage import kernel_copy
+from graphpass.storage import block_copy, kernel_copy
 from graphpass.storage.kernel_copy import copy_file
 
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(kernel_copy, "_LARGE", 1)
-    monkeypatch.setattr(kernel_copy, "_BLOCK", 16384)
-    monkeypatch.setattr(kernel_copy, "_cloned", lambda source, target: False)
+    monkeypatch.setattr(kernel_copy, "LARGE", 1)
+    monkeypatch.setattr(block_copy, "_BLOCK", 16384)
+    monkeypatch.setattr(kernel_copy, "clone", lambda source, target: False)
 
 
 @pytest.mark.parametrize("size", [0, 1, 4095, 4096, 16384, 16385, 100_000])

@@ -10,7 +10,8 @@ from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.manager import PassManager
 from graphpass.engine.pipeline import parse_target
-from graphpass.io import find_model, load
+from graphpass.io import load
+from graphpass.model_files import find_model
 from support.models import fixtures
 from support.pipelines import sequence_of
 

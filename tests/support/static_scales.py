@@ -10,7 +10,7 @@ import numpy
 import onnx
 from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
 
-from graphpass.io import find_model
+from graphpass.model_files import find_model
 from support.models import export
 
 

@@ -12,7 +12,7 @@ from support.models import export, hybrids
 
 import graphpass
 from graphpass.dialects.onnx.model import OnnxModel
-from graphpass.io import find_model
+from graphpass.model_files import find_model
 from graphpass.verify import Comparison, Divergence, compare
 from graphpass.verify.conditioning import after_nudges
 from graphpass.verify.layers.proof import compare_within

@@ -21,8 +21,8 @@ from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.engine.manager import PassManager
 from graphpass.engine.pipeline import parse_target
-from graphpass.io import find_model
 from graphpass.ir.model import Model
+from graphpass.model_files import find_model
 from graphpass.runtime.backends.encoder_decoder import EncoderDecoderModels
 from graphpass.verify import compare
 from graphpass.verify.compare_models import WIDENED

@@ -19,8 +19,9 @@ from support.loaded import converted, exported
 from support.models import export
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.io import find_model, load
+from graphpass.io import load
 from graphpass.ir.model import Model
+from graphpass.model_files import find_model
 from graphpass.verify import compare_within
 
 #: Makes a model at the second path of the one at the first.

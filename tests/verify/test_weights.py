@@ -8,7 +8,8 @@ from support.models import export
 
 from graphpass.engine.manager import PassManager
 from graphpass.engine.pipeline import parse_target
-from graphpass.io import find_model, load
+from graphpass.io import load
+from graphpass.model_files import find_model
 from graphpass.verify import compare
 
 

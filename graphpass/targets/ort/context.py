@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from graphpass.errors import ReadError
-from graphpass.io import configuration_folder
+from graphpass.model_files import configuration_folder
 from graphpass.storage.documents import read_json
 
 #: Keys of the number of positions in configurations of Transformers.

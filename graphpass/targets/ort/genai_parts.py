@@ -13,11 +13,12 @@ from typing import Any
 
 from graphpass.analysis.symbolic.hidden_size import hidden_size
 from graphpass.errors import PreconditionError
-from graphpass.io import load, parts_of
+from graphpass.io import load
 from graphpass.ir.inputs import EMBEDDINGS, token_input
 from graphpass.ir.model import Model
 from graphpass.ir.types import Port, shape_text
 from graphpass.ir.values import REALS
+from graphpass.model_files import parts_of
 from graphpass.targets.ort.context import configuration
 
 #: Source file that runs the models of a folder.

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 #: Operators that run a body once for each token or slice.
 LOOPS = ("Loop", "Scan", "TensorIterator")
 
-#: Operators of `inlined` bodies for outputs of loops; below, for all ports of loops.
+#: Operators of `inlined` bodies for outputs of loops; below, for all ports of bodies.
 RESULTS = ("Final", "Stacked")
-_PORTS = (*RESULTS, "Carried", "Iteration", "Sliced")
+_PORTS = (*RESULTS, "Carried", "If", "Iteration", "Sliced")
 
 
 class ModelTensors(DefinedTensors):
@@ -69,7 +69,7 @@ class ModelTensors(DefinedTensors):
 
     @cached_property
     def bodies(self) -> BodyTensors:
-        """Return the tensors in the bodies of loops."""
+        """Return the tensors in the bodies of loops and branches."""
         return BodyTensors(self)
 
     @cached_property
@@ -79,7 +79,7 @@ class ModelTensors(DefinedTensors):
 
     def assume(self, reference: DefinedTensors) -> None:
         super().assume(reference)
-        if isinstance(reference, ModelTensors) and any(self.graph.of_op(*LOOPS)):
+        if isinstance(reference, ModelTensors) and any(self.graph.of_op(*LOOPS, "If")):
             self.bodies.assume(reference.bodies)
 
     def _inferred(self, dimension: Expr) -> Expr:
@@ -90,10 +90,10 @@ class ModelTensors(DefinedTensors):
         place, *axes = name if isinstance(name, tuple) else (None,)
         node = self.graph.nodes[place] if isinstance(place, int) else None
         # A size in the body may be named after the output of its own loop, which would not terminate.
-        if node is None or node.op not in LOOPS or dimension in self._asked:
+        if node is None or node.op not in (*LOOPS, "If") or dimension in self._asked:
             return super()._inferred(dimension)
         port, axis = axes
-        value = self.bodies.port(node.name, node.outputs[port])
+        value = self.bodies.end_of(node, node.outputs[port])
         if value is None:
             return super()._inferred(dimension)
         self._asked.add(dimension)
@@ -162,13 +162,13 @@ class ModelTensors(DefinedTensors):
 
 
 class BodyTensors(DefinedTensors):
-    """Elements of tensors in the bodies of loops, in the view by `inlined`."""
+    """Elements of tensors in the bodies of loops and branches, in the view by `inlined`."""
 
     def __init__(self, outer: DefinedTensors) -> None:
         """Map the values that the model and its inlined view share.
 
         Args:
-            outer: Tensors of the model with the loops.
+            outer: Tensors of the model with the bodies.
         """
         view = inlined(outer.model)
         values = [value for node in view.graph.nodes for value in node.outputs]
@@ -178,17 +178,27 @@ class BodyTensors(DefinedTensors):
         # A value in a body may have the name of one outside, so names must be unique.
         both = {value: named[value.name] for value in values if times[value.name] == 1 and value.name in named}
         self._same = {value: other for value, other in both.items() if view.graph.producer(value).op not in _PORTS}
+        self._joined = {other: value for value, other in both.items() if view.graph.producer(value).op == "If"}
         own, others = view.analysis(infer_sizes), outer.model.analysis(infer_sizes)
         self._outer_sizes: dict[Expr, Expr] = {}
+        #: Whether sizes are equal in the view that are not in the model: those that one branch requires.
+        self._requires_sizes = False
         for value, other in self._same.items():
             mine, theirs = own.shape(value), others.shape(other)
             for size, known in zip(mine or (), theirs or (), strict=mine is not None and theirs is not None):
-                if as_dimension(size) is not None:
-                    self._outer_sizes.setdefault(size, known)
+                named = size if as_dimension(size) is None else self._outer_sizes.setdefault(size, known)
+                if named is not known and as_dimension(known) is not None:
+                    self._requires_sizes |= not self._is_chosen(known)
         inputs = Inputs({}, frozenset(), {}, {}, {})
         super().__init__(view, outer._table, inputs, outer.definitions, outer._constants)
         self._running = ""
         self._unknown: set[str] = set()
+
+    def _is_chosen(self, size: Expr) -> bool:
+        """Return whether a size of the model depends on the size of an output of an If."""
+        names = [dimension_name(part) for part in ex.walk(size) if as_dimension(part) is not None]
+        nodes = [self._outer.graph.nodes[name[0]] for name in names if isinstance(name, tuple)]
+        return any(node.op == "If" for node in nodes)
 
     def _inferred(self, dimension: Expr) -> Expr:
         known = self._outer_sizes.get(dimension)
@@ -216,15 +226,17 @@ class BodyTensors(DefinedTensors):
             other = loop.outputs[node.attributes["port"]]
         return super()._start(value, index) if other is None else done(self._outer.of(other, index))
 
-    def port(self, loop: str, value: Value) -> Value | None:
-        """Return a loop's output in the inlined view; ``None`` if several loops have its name.
+    def end_of(self, node: Node, value: Value) -> Value | None:
+        """Return the output of a loop or an If in the inlined view; ``None`` if several have its name.
 
         Args:
-            loop: Name of the loop.
-            value: Output of the loop in the model.
+            node: The operator in the model.
+            value: Its output in the model.
         """
-        ends = [node for node in self.graph.of_op(*RESULTS) if node.name == loop]
-        own = [node.outputs[0] for node in ends if node.attributes["port"] == value.port]
+        if node.op == "If":
+            return self._joined.get(value)
+        ends = [end for end in self.graph.of_op(*RESULTS) if end.name == node.name]
+        own = [end.outputs[0] for end in ends if end.attributes["port"] == value.port]
         return own[0] if len(own) == 1 else None
 
     def iterations(self, loop: str) -> Expr | None:
@@ -241,26 +253,28 @@ class BodyTensors(DefinedTensors):
             raise UnknownError("the loop may end before the last iteration")
         return self.of(count, (ZERO,) * (count.rank or 0))
 
-    def result(self, loop: str, value: Value, index: Index) -> Expr:
-        """Return an element of a loop's output.
+    def result(self, node: Node, value: Value, index: Index) -> Expr:
+        """Return an element of the output of a loop or an If.
 
         Args:
-            loop: Name of the loop.
-            value: Output of the loop in the model.
+            node: The operator in the model.
+            value: Its output in the model.
             index: Index of the element.
 
         Raises:
             UnknownError: The body contains an operation without a definition.
         """
-        port = self.port(loop, value)
-        if port is None or loop in self._unknown:
-            raise UnknownError("the body of the loop has no definition")
-        before, around, self._running = len(self.misses), self._running, loop
+        end = self.end_of(node, value)
+        if end is None or node.name in self._unknown:
+            raise UnknownError(f"the body of the {node.op} has no definition")
+        if node.op == "If" and self._requires_sizes:
+            raise UnknownError("a branch requires sizes that the other may not have")
+        before, around, self._running = len(self.misses), self._running, node.name
         try:
-            result = self.of(port, index)
+            result = self.of(end, index)
         finally:
             self._running = around
         if len(self.misses) > before:
-            self._unknown.add(loop)
-            raise UnknownError("an operation in the body of the loop has no definition")
+            self._unknown.add(node.name)
+            raise UnknownError(f"an operation in the body of the {node.op} has no definition")
         return result

@@ -7,7 +7,7 @@ from functools import reduce
 
 from graphpass.analysis.attention.added_masks import adds_infinity, hides, shown
 from graphpass.analysis.symbolic import expressions as ex
-from graphpass.analysis.symbolic.bounds import is_natural
+from graphpass.analysis.symbolic.bounds import extreme_along, is_natural
 from graphpass.analysis.symbolic.elements import Element, OperatorTable, Request, Rule, Steps, UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, TRUE, ZERO, Expr, number
 from graphpass.analysis.symbolic.open_sizes import einsum_axes
@@ -117,7 +117,13 @@ def _extreme(op: str) -> Rule:
         if not bounds:
             return body
         definitions = definitions_of(element)
-        result = definitions.abstract(op, (), (definitions.algebra.normal(body),), bounds)
+        body = definitions.algebra.normal(body)
+        for bound in bounds if body.sort == "int" else ():
+            end = extreme_along(body, bound, largest=op == "ReduceMax")
+            body, bounds = (body, bounds) if end is None else (end, [other for other in bounds if other is not bound])
+        if not bounds:
+            return body
+        result = definitions.abstract(op, (), (body,), bounds)
         return ex.read(result.args[0], result.args[1:], body.sort)
 
     def rule(element: Element) -> Steps:
@@ -472,6 +478,7 @@ def table() -> OperatorTable:
     from graphpass.verify.structure import (
         attention,
         block_weights,
+        branches,
         convolutions,
         experts,
         quantizers,
@@ -479,8 +486,9 @@ def table() -> OperatorTable:
         selection,
     )
 
-    parts = (activations, attention, block_weights, convolutions, experts, quantizers, recurrences, selection)
+    parts = (activations, attention, block_weights, branches, convolutions, experts, quantizers, recurrences, selection)
     tables = (RULES, *(part.RULES for part in parts))
     rules = {op: _guarded(rule) for table in tables for op, rule in table.items()}
-    first = {**TABLE.sizes, **attention.SIZES, **block_weights.SIZES, **experts.SIZES, **selection.SIZES}
+    sized = (attention, block_weights, branches, experts, selection)
+    first = {op: size for sizes in (TABLE.sizes, *(part.SIZES for part in sized)) for op, size in sizes.items()}
     return OperatorTable(rules, first, {**attention.STATES, **selection.FURTHER_SIZES})

@@ -28,7 +28,7 @@ def _loop(element: Element) -> Steps:
     tensors = element.elements
     assert isinstance(tensors, ModelTensors)
     yield from ()
-    return tensors.bodies.result(element.node.name, element.value, element.index)
+    return tensors.bodies.result(element.node, element.value, element.index)
 
 
 def _iteration(name: str, size: Expr) -> Expr:

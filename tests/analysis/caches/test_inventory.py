@@ -112,7 +112,7 @@ class TestRealExports:
             for file in fixtures().glob("*/*/*")
             if file.suffix in {".onnx", ".xml"} and "tokenizer" not in file.name
         }
-        named = {graphpass.io.find_model(fixtures() / path).relative_to(fixtures()).as_posix() for path in
+        named = {graphpass.model_files.find_model(fixtures() / path).relative_to(fixtures()).as_posix() for path in
                  (*DECODERS, *WITHOUT_CACHES, *FILLS_ONLY, *ELSEWHERE)}  # fmt: skip
         assert named == files
 

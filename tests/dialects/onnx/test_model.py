@@ -15,8 +15,9 @@ from support.quick_cases import quick_files
 from graphpass.dialects.onnx.model import OnnxModel, element_type
 from graphpass.dialects.onnx.tensors import is_external, tensors
 from graphpass.errors import ReadError, UnsupportedError
-from graphpass.io import find_model, write_model
+from graphpass.io import write_model
 from graphpass.ir.types import Port
+from graphpass.model_files import find_model
 
 EXPORTS = sorted(path.relative_to(fixtures()) for path in fixtures().rglob("*.onnx"))
 

@@ -15,7 +15,8 @@ from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.manager import PassManager
 from graphpass.engine.pipeline import parse
 from graphpass.errors import ReadError, UsageError
-from graphpass.io import find_model, load, write_model
+from graphpass.io import load, write_model
+from graphpass.model_files import find_model
 from graphpass.storage import bin_file
 
 TYPES = ["f64", "f32", "f16", "bf16", "i64", "i32", "i8", "u8", "i4", "u4", "u1", "nf4", "f8e4m3", "f8e5m2", "f4e2m1"]

@@ -14,8 +14,8 @@ from support.reference_tokens import generates, generates_reference_tokens
 import graphpass
 from graphpass.engine.pipeline import parse_target
 from graphpass.errors import PreconditionError, UsageError
-from graphpass.io import find_model
 from graphpass.ir.graph import Graph
+from graphpass.model_files import find_model
 from graphpass.verify import compare
 
 MODELS = (
