@@ -5,15 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy
-import onnx
 import onnx.parser
 import pytest
 from onnx import TensorProto
 from verify.structure.comparing import is_equal, model_of_function, model_of_operator, read_by_openvino
 
 from graphpass.dialects.onnx.model import OnnxModel
-from graphpass.dialects.openvino.model import OpenVINOModel
-from graphpass.testing import parse_model
 from graphpass.verify.structure.proof import compare_structures
 
 WEIGHT = numpy.arange(8, dtype="f4").reshape(4, 2)
@@ -43,46 +40,6 @@ def test_an_operator_of_both_dialects(name):
     assert is_equal(model, read_by_openvino(model))
     assert not is_equal(model, different)
     assert not is_equal(model, read_by_openvino(different))
-
-
-def test_einsum_is_equal_to_its_product():
-    product = model_of_operator("MatMul", REAL, WEIGHT)
-    assert is_equal(product, model_of_operator("Einsum", REAL, WEIGHT, equation="bik,kj->bij"))
-
-
-def equal_scores(factor: float) -> OnnxModel:
-    """Return a softmax of scores that are equal for all keys, of a number known in the step only."""
-    text = f"""<ir_version: 9, opset_import: ["": 18]>
-    equal_scores (float[batch, length, 1] hidden) => (float[batch, length, keys] logits) {{
-        sizes = Shape <end = 2> (hidden)
-        keys = Shape <end = 1> (hidden)
-        shape = Concat <axis = 0> (sizes, keys)
-        scores = Expand (hidden, shape)
-        shares = Softmax <axis = 2> (scores)
-        factor = Constant <value_float = {factor}> ()
-        logits = Mul (shares, factor)
-    }}"""
-    return OnnxModel(onnx.shape_inference.infer_shapes(onnx.parser.parse_model(text)))
-
-
-def test_equal_scores_have_equal_shares():
-    assert is_equal(equal_scores(1.0), read_by_openvino(equal_scores(1.0)))
-    assert not is_equal(equal_scores(1.0), equal_scores(2.0))
-
-
-def attention_to_one_key(*more: str) -> OpenVINOModel:
-    text = f"""%hidden = Parameter : f32[batch, 2, length, 4]
-    %key = Parameter : f32[batch, 2, 1, 4]
-    %mask = Parameter : boolean[batch, 1, length, 1]
-    %logits = ScaledDotProductAttention({", ".join(["%hidden", "%key", *more])}) {{causal=false}}
-    Result(%logits) {{name=logits}}"""
-    return parse_model(text, "openvino")
-
-
-def test_the_share_of_one_key_is_1_unless_a_mask_may_hide_it():
-    assert is_equal(attention_to_one_key("%key"), attention_to_one_key("%key"))
-    assert not is_equal(attention_to_one_key("%key"), attention_to_one_key("%key", "%mask"))
-    assert is_equal(attention_to_one_key("%key", "%mask"), attention_to_one_key("%key", "%mask"))
 
 
 IDS, STATES = "int64[batch, length, 1] x", "float[batch, length, 4] x"
@@ -293,14 +250,3 @@ LIKE: dict[str, tuple[str, str, str]] = {
 def test_functions_that_are_equal_for_every_input(name):
     inputs, *bodies = LIKE[name]
     assert is_equal(*(model_of_function(body, inputs) for body in bodies))
-
-
-@pytest.mark.parametrize("kind", ["ReduceMax", "ReduceMin"])
-def test_extremes_along_axes_of_unknown_size(kind):
-    inputs = "float[rows, columns, width] x"
-    body = "axes = Constant <value = int64[2] {{0, 1}}> ()\ny = {} <keepdims = 1> (x, axes)"
-    reference = model_of_function(body.format(kind), inputs)
-    assert is_equal(reference, read_by_openvino(reference))
-    other = {"ReduceMax": "ReduceMin", "ReduceMin": "ReduceMax"}[kind]
-    assert not is_equal(reference, model_of_function(body.format(other), inputs))
-    assert not is_equal(reference, model_of_function(body.format(kind).replace("0, 1", "0, 2"), inputs))

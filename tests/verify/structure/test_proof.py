@@ -18,7 +18,6 @@ from verify.structure.comparing import read_by_openvino, unequal
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.io import load
-from graphpass.verify.structure.operators import split_mask
 from graphpass.verify.structure.proof import compare_structures
 
 #: Faults that padded rows alone show, which are left to numbers.
@@ -157,14 +156,6 @@ def test_tables_rounded_to_f16_differ_from_tables_in_f32():
         rewriter.redirect_uses(node.outputs[0], rewriter.under("fault").constant(held, element_type="f32"))
         rewriter.finish()
         assert unequal(reference, mutant, unpadded=True)
-
-
-def test_scores_raised_to_the_lowest_number_keep_their_mask():
-    lowest, score = ex.number(-3.4e38), ex.read("score", (), "real")
-    assert split_mask(ex.maximum(score, lowest)) == (ex.TRUE, score)
-    assert split_mask(ex.maximum(lowest, score)) == (ex.TRUE, score)
-    assert split_mask(ex.minimum(score, lowest)) != (ex.TRUE, score)
-    assert split_mask(ex.minimum(lowest, score)) != (ex.TRUE, score)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,126 @@
+"""Symbolic definitions of norms along the last axis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+
+from graphpass.analysis.symbolic import expressions as ex
+from graphpass.analysis.symbolic.elements import Element, Rule, Steps, UnknownError
+from graphpass.analysis.symbolic.expressions import Expr, number
+from graphpass.analysis.symbolic.places import broadcast_index
+from graphpass.dialects.attributes import native_attributes
+from graphpass.ir.graph import Value
+from graphpass.verify.structure.tensors import closed, definitions_of
+
+
+def _moment(element: Element, operand: Expr, bound: Expr) -> Expr:
+    """Return the mean of ``operand`` over the index ``bound``."""
+    return ex.divide(definitions_of(element).sum(operand, bound), bound.args[1])
+
+
+def _inverse_root(element: Element, mean: Expr, epsilon: float) -> Expr:
+    return definitions_of(element).algebra.power(ex.add(mean, number(float(epsilon))), -0.5)
+
+
+def _normalized(element: Element, sources: Sequence[Value], epsilon: float, *, centers: bool) -> Steps:
+    """Return the sum of ``sources`` normalized along the last axis; ``centers`` subtracts the mean."""
+    sizes = element.elements.shape(sources[0])
+    bound = ex.index("k", sizes[-1])
+
+    def total(place: Expr) -> Steps:
+        terms = []
+        for value in sources:
+            index = (*element.index[:-1], place)[len(sizes) - len(element.elements.shape(value)) :]
+            terms.append((yield value, index))
+        return reduce(ex.add, terms)
+
+    along = yield from total(bound)
+    own = yield from total(element.index[-1])
+    algebra = definitions_of(element).algebra
+    if centers:
+        mean = algebra.normal(_moment(element, along, bound))
+        along, own = ex.subtract(along, mean), ex.subtract(own, mean)
+    return ex.multiply(own, _inverse_root(element, _moment(element, ex.multiply(along, along), bound), epsilon))
+
+
+def _last_axis(element: Element) -> None:
+    rank = len(element.shape(0))
+    if int(native_attributes(element.node).get("axis", -1)) % rank != rank - 1:
+        raise UnknownError("normalization covers several axes")
+
+
+def _weight(element: Element, port: int) -> Steps:
+    value = element.node.source(port)
+    sizes = element.elements.shape(value)
+    return (yield value, broadcast_index(element.index[len(element.index) - len(sizes) :], sizes))
+
+
+@closed
+def _rms_norm(element: Element) -> Steps:
+    """Return an element of RMSNormalization, SimplifiedLayerNormalization or OpenVINO's internal RMS."""
+    _last_axis(element)
+    result = yield from _normalized(element, (element.node.source(),), _epsilon(element), centers=False)
+    return ex.multiply(result, (yield from _weight(element, 1)))
+
+
+@closed
+def _layer_norm(element: Element) -> Steps:
+    _last_axis(element)
+    if element.value.port:
+        raise UnknownError("the outputs for mean and inverse deviation have no definition")
+    result = yield from _normalized(element, (element.node.source(),), _epsilon(element), centers=True)
+    result = ex.multiply(result, (yield from _weight(element, 1)))
+    return result if element.node.input(2) is None else ex.add(result, (yield from _weight(element, 2)))
+
+
+def _epsilon(element: Element) -> float:
+    return float(native_attributes(element.node).get("epsilon", 1e-5))
+
+
+def _skip_norm(centers: bool) -> Rule:
+    """Return the rule of SkipLayerNormalization, with outputs 0 (norm) and 3 (sum of the inputs)."""
+
+    @closed
+    def rule(element: Element) -> Steps:
+        node = element.node
+        bias = 4 if centers else 3
+        sources = (0, 1, *((bias,) if node.input(bias) is not None else ()))
+        if element.value.port == 3:
+            total = yield element.broadcast(sources[0])
+            for port in sources[1:]:
+                total = ex.add(total, (yield element.broadcast(port)))
+            return total
+        if element.value.port:
+            raise UnknownError("the outputs for mean and inverse deviation have no definition")
+        epsilon = native_attributes(node).get("epsilon", 1e-12)
+        result_of_sum = [value for value in node.outputs if value.port == 3]
+        summed = result_of_sum or list(map(node.source, sources))
+        result = yield from _normalized(element, summed, float(epsilon), centers=centers)
+        result = ex.multiply(result, (yield from _weight(element, 2)))
+        return ex.add(result, (yield from _weight(element, 3))) if centers and node.input(3) is not None else result
+
+    return rule
+
+
+@closed
+def _mvn(element: Element) -> Steps:
+    attributes = native_attributes(element.node)
+    axes = yield from element.axes()
+    rank = len(element.index)
+    if [axis % rank for axis in axes] != [rank - 1] or not attributes.get("normalize_variance", True):
+        raise UnknownError("expected normalization of mean and variance along the last axis")
+    if str(attributes.get("eps_mode", "inside_sqrt")).lower() != "inside_sqrt":
+        raise UnknownError("epsilon is added outside the square root")
+    return (yield from _normalized(element, (element.node.source(),), float(attributes["eps"]), centers=True))
+
+
+RULES: dict[str, Rule] = {
+    "LayerNormalization": _layer_norm,
+    "MVN": _mvn,
+    "RMS": _rms_norm,
+    "RMSNormalization": _rms_norm,
+    "SimplifiedLayerNormalization": _rms_norm,
+    "SkipLayerNormalization": _skip_norm(centers=True),
+    "SkipSimplifiedLayerNormalization": _skip_norm(centers=False),
+}

@@ -1,0 +1,115 @@
+"""Symbolic definitions of reductions along axes of any size, and of CumSum."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from functools import reduce
+
+from graphpass.analysis.symbolic import expressions as ex
+from graphpass.analysis.symbolic.bounds import extreme_along
+from graphpass.analysis.symbolic.elements import Element, Request, Rule, Steps, UnknownError
+from graphpass.analysis.symbolic.expressions import ZERO, Expr
+from graphpass.analysis.symbolic.operators.reductions import reduced_axes, unreduced
+from graphpass.analysis.symbolic.places import index_along
+from graphpass.analysis.symbolic.table import TABLE
+from graphpass.ir.values import REALS
+from graphpass.verify.structure.tensors import closed, definitions_of
+
+
+def _along_axes(element: Element) -> Generator[Request, Expr, tuple[Expr, list[Expr]]]:
+    """Return an element of a reduction's operand, and the indices along its axes."""
+    sizes = element.shape(0)
+    axes = yield from reduced_axes(element)
+    places = {axis: index_along(f"k{axis}", sizes[axis]) for axis in axes}
+    body = yield element.node.source(), unreduced(element, places)
+    return body, [place for place in places.values() if place is not ZERO]
+
+
+def _reduced(element: Element, mean: bool, squares: bool) -> Steps:
+    body, bounds = yield from _along_axes(element)
+    body = ex.multiply(body, body) if squares else body
+    if not bounds:
+        return body
+    result = definitions_of(element).sum(body, *bounds)
+    return ex.divide(result, reduce(ex.multiply, (bound.args[1] for bound in bounds))) if mean else result
+
+
+def _reduction(mean: bool = False, squares: bool = False) -> Rule:
+    define = closed(lambda element: _reduced(element, mean, squares))
+    exact = TABLE.elements["ReduceSum"]
+
+    def rule(element: Element) -> Steps:
+        if element.value.element_type in REALS:
+            return (yield from define(element))
+        if mean:
+            raise UnknownError("a mean of integers is rounded")
+        return (yield from exact(element))
+
+    return rule
+
+
+def _extreme(op: str) -> Rule:
+    """Return the rule of a maximum or minimum along axes.
+
+    Large axes, and axes of unknown size, are bound indices of a definition.
+    """
+    exact = TABLE.elements[op]
+
+    @closed
+    def defined(element: Element) -> Steps:
+        body, bounds = yield from _along_axes(element)
+        if not bounds:
+            return body
+        definitions = definitions_of(element)
+        body = definitions.algebra.normal(body)
+        for bound in bounds if body.sort == "int" else ():
+            end = extreme_along(body, bound, largest=op == "ReduceMax")
+            body, bounds = (body, bounds) if end is None else (end, [other for other in bounds if other is not bound])
+        if not bounds:
+            return body
+        result = definitions.abstract(op, (), (body,), bounds)
+        return ex.read(result.args[0], result.args[1:], body.sort)
+
+    def rule(element: Element) -> Steps:
+        try:
+            return (yield from exact(element))
+        except UnknownError:
+            return (yield from defined(element))
+
+    return rule
+
+
+@closed
+def _real_cum_sum(element: Element) -> Steps:
+    """Return an element of a CumSum as a masked sum.
+
+    Raises:
+        UnknownError: The axis is computed.
+    """
+    node, attributes = element.node, element.node.attributes
+    axis = (yield node.source(1), (ZERO,) * (node.source(1).rank or 0)).as_number
+    if not isinstance(axis, int):
+        raise UnknownError("the axis is computed")
+    axis %= len(element.index)
+    own, size = element.index[axis], element.own_shape[axis]
+    bound = index_along("k", size)
+    body = yield node.source(), element.index_with(axis, bound)
+    first, last = (own, bound) if attributes.get("reverse") else (bound, own)
+    counts = ex.less(first, last) if attributes.get("exclusive") else ex.at_most(first, last)
+    body = ex.choose(counts, body, ZERO)
+    return body if bound is ZERO else definitions_of(element).sum(body, bound)
+
+
+def _cum_sum(element: Element) -> Steps:
+    is_real = element.value.element_type in REALS
+    return (yield from (_real_cum_sum if is_real else TABLE.elements["CumSum"])(element))
+
+
+RULES: dict[str, Rule] = {
+    "CumSum": _cum_sum,
+    "ReduceMax": _extreme("ReduceMax"),
+    "ReduceMean": _reduction(mean=True),
+    "ReduceMin": _extreme("ReduceMin"),
+    "ReduceSum": _reduction(),
+    "ReduceSumSquare": _reduction(squares=True),
+}
