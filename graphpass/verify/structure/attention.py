@@ -1,4 +1,4 @@
-"""Symbolic definitions of fused attention and rotary embedding operators."""
+"""Symbolic definitions of fused attention and rotary embedding; of GroupQueryAttention in `group_query`."""
 
 from __future__ import annotations
 
@@ -12,31 +12,21 @@ from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import Element, Elements, Request, Rule, Steps, UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
 from graphpass.analysis.symbolic.places import broadcast_index, digits, index_along
-from graphpass.analysis.symbolic.rotary import rotary, rotated
+from graphpass.analysis.symbolic.rotary import rotary
 from graphpass.ir.graph import Node, Value
-from graphpass.ir.operators import NEW_TOKENS, NORM_WEIGHTS, STATE_OPERATORS
+from graphpass.ir.operators import STATE_OPERATORS
 from graphpass.verify.structure.definitions import Definitions
 from graphpass.verify.structure.tensors import DefinedTensors, closed, definitions_of
 
 
 @dataclass(frozen=True, slots=True)
-class _Norm:
-    """RMS norm of each head inside an attention operator, with weight ``[head_dim]``."""
-
-    weight: Value
-    epsilon: float
-    heads: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Heads:
+class HeadLayout:
     """Layout of an operand: ``[batch, heads, length, head_dim]`` or merged ``[batch, length, heads * head_dim]``."""
 
     value: Value
     size: Expr
     first: Expr = ZERO
     is_merged: bool = True
-    norm: _Norm | None = None
 
     def length(self, element: Element) -> Expr:
         """Return the number of positions."""
@@ -164,11 +154,11 @@ def _sdpa(element: Element) -> Steps:
     return (yield from _attended(element, score, along, own[1], _read(value)))
 
 
-def _operand(node: Node, port: int, size: int) -> _Heads:
+def _operand(node: Node, port: int, size: int) -> HeadLayout:
     value = node.source(port)
     if value.rank not in {3, 4}:
         raise UnknownError(f"{value.name} has neither 3 nor 4 axes")
-    return _Heads(value, number(size), is_merged=value.rank == 3)
+    return HeadLayout(value, number(size), is_merged=value.rank == 3)
 
 
 @closed
@@ -185,7 +175,7 @@ def _attention(element: Element) -> Steps:
         raise UnknownError("inputs for a bias of projections or a cache buffer have no definition")
     if node.input(1) is None or node.input(2) is None:
         raise UnknownError("expected keys and values as separate inputs")
-    *_, size, value_size = _known_heads(node)
+    *_, size, value_size = known_heads(node)
     query, key = (_operand(node, port, size) for port in (0, 1))
     operands = {1: key, 2: _operand(node, 2, value_size)}
     pasts = {state.present: node.input(state.past) for state in STATE_OPERATORS[node.op]}
@@ -205,10 +195,10 @@ def _attention(element: Element) -> Steps:
         raise UnknownError("the output for products of query and key has no definition")
     past = pasts[1]
     keys = ex.add(ZERO if past is None else element.elements.shape(past)[2], key.length(element))
-    return (yield from _by_heads(element, keys, lambda *place: _read(query.place(*place)), present))
+    return (yield from by_heads(element, keys, lambda *place: _read(query.place(*place)), present))
 
 
-def _known_heads(node: Node) -> tuple[int, int, int, int]:
+def known_heads(node: Node) -> tuple[int, int, int, int]:
     """Return heads, kv heads, head_dim of keys and head_dim of values.
 
     Raises:
@@ -221,7 +211,7 @@ def _known_heads(node: Node) -> tuple[int, int, int, int]:
     return heads.heads, heads.key_heads, heads.head_dim, value_size
 
 
-def _by_heads(element: Element, keys: Expr, asked: Callable[..., Steps], present: Callable[..., Steps]) -> Steps:
+def by_heads(element: Element, keys: Expr, asked: Callable[..., Steps], present: Callable[..., Steps]) -> Steps:
     """Return an element of the result, whose heads may be merged into one axis.
 
     Args:
@@ -230,7 +220,7 @@ def _by_heads(element: Element, keys: Expr, asked: Callable[..., Steps], present
         asked: Returns an element of the query at row, head, token and channel.
         present: Returns an element of keys (port 1) or values (port 2) at port, row, kv head, slot and channel.
     """
-    heads, key_heads, size, width = map(number, _known_heads(element.node))
+    heads, key_heads, size, width = map(number, known_heads(element.node))
     if is_merged := len(element.index) == 3:
         row, token, merged = element.index
         # With quotients in place of these indices, slices of joined projections would not match.
@@ -256,107 +246,7 @@ _BUFFERS = {"MultiHeadAttention": (8, 9)}
 _UNREAD = {"MultiHeadAttention": (3, 8, 9)}
 
 
-# GroupQueryAttention
-
-
-def _norm_inside(node: Node, port: int, heads: int) -> _Norm | None:
-    """Return the operator's norm of query (port 0) or key (port 1); ``None`` without one."""
-    weight, attributes = node.input(NORM_WEIGHTS[port]), node.attributes
-    if weight is None:
-        return None
-    return _Norm(
-        weight, float(attributes.get(f"{'qk'[port]}_norm_epsilon", attributes.get("qk_norm_epsilon", 1e-6))), heads
-    )
-
-
-def _normed(element: Element, read: _Heads, place: tuple[Expr, Expr, Expr], channel: Expr) -> Steps:
-    """Return an element of a head, after the operator's norm if it has one."""
-    result = yield read.place(*place, channel)
-    if (norm := read.norm) is None:
-        return result
-    definitions = definitions_of(element)
-    # The mean is written for any head and token, so that all elements share one definition.
-    sizes = element.shape(0)[0], number(norm.heads), read.length(element)
-    row, head, token = own = tuple(map(ex.index, ("row", "head", "token"), sizes))
-    bound = ex.index("k", read.size)
-    along = yield read.place(row, head, token, bound)
-    mean = ex.divide(definitions.sum(ex.multiply(along, along), bound), read.size)
-    root = definitions.algebra.power(ex.add(mean, number(norm.epsilon)), -0.5)
-    root = ex.substitute(root, dict(zip(own, place, strict=True)))
-    return ex.multiply(ex.multiply(result, root), (yield norm.weight, (channel,)))
-
-
-def _turned(element: Element, read: _Heads, place: tuple[Expr, Expr, Expr], channel: Expr, at: Expr) -> Steps:
-    """Return an element of query or key after norm and rotary embedding at position ``at``."""
-    interleaved = bool(element.node.attributes.get("rotary_interleaved", 0))
-
-    def normed(channel: Expr) -> Steps:
-        return (yield from _normed(element, read, place, channel))
-
-    return (yield from rotated(element, (7, 8), interleaved, (at,), channel, normed))
-
-
-@closed
-def _group_query(element: Element) -> Steps:
-    """Return an element of com.microsoft's GroupQueryAttention without a quantized cache.
-
-    Source: docs/ContribOperators.md of ONNX Runtime.
-
-    Raises:
-        UnknownError: The cache is quantized, an output has no definition, or the heads are unknown.
-    """
-    node, attributes = element.node, element.node.attributes
-    if any(attributes.get(name, b"NONE") not in {b"NONE", "NONE"} for name in _QUANTIZED):
-        raise UnknownError("a quantized cache has no definition")
-    count, key_count, head_dim, _ = _known_heads(node)
-    size = number(head_dim)
-    norms = [_norm_inside(node, port, heads) for port, heads in enumerate((count, key_count))]
-    query = _Heads(node.source(0), size, norm=norms[0])
-    if node.input(1) is None:
-        key = _Heads(node.source(0), size, number(count), norm=norms[1])
-        value = _Heads(node.source(0), size, number(count + key_count))
-    else:
-        key, value = _Heads(node.source(1), size, norm=norms[1]), _Heads(node.source(2), size)
-    length = element.shape(0)[1]
-    past = ZERO if node.input(3) is None else element.shape(3)[2]
-    total = yield node.source(6), (ZERO,) * (node.source(6).rank or 0)
-    if total is not ex.add(past, length):
-        raise UnknownError("total_sequence_length is not the sum of the past and the new tokens")
-
-    def start(row: Expr) -> Steps:
-        """Return the number of positions of a row before the step."""
-        count = yield node.source(5), (row,) if node.source(5).rank == 1 else (row, ZERO)
-        new = length if node.input(NEW_TOKENS) is None else (yield node.source(NEW_TOKENS), (row,))
-        return ex.subtract(ex.add(count, ONE), new)
-
-    def position(row: Expr, token: Expr) -> Steps:
-        if node.input(9) is not None:
-            return (yield node.source(9), (row, token))
-        return ex.add((yield from start(row)), token)
-
-    def read(operand: _Heads, row: Expr, head: Expr, token: Expr, channel: Expr) -> Steps:
-        if operand is not value and attributes.get("do_rotary"):
-            at = yield from position(row, token)
-            return (yield from _turned(element, operand, (row, head, token), channel, at))
-        return (yield from _normed(element, operand, (row, head, token), channel))
-
-    def present(port: int, row: Expr, head: Expr, place: Expr, channel: Expr) -> Steps:
-        before = yield from start(row)
-        new = yield from read(key if port == 1 else value, row, head, ex.subtract(place, before), channel)
-        if past is ZERO:
-            return new
-        old = yield node.source(2 + port), (row, head, place, channel)
-        return ex.choose(ex.less(place, before), old, new)
-
-    if element.value.port in {1, 2}:
-        return (yield from present(element.value.port, *element.index))
-    if element.value.port:
-        raise UnknownError("the output for products of query and key has no definition")
-    keys = ex.add(past, length) if node.outputs[1:] == () else element.elements.shape(node.outputs[1])[2]
-    return (yield from _by_heads(element, keys, lambda *place: read(query, *place), present))
-
-
-_QUANTIZED = ("k_quant_type", "v_quant_type")
+# Sizes
 
 
 def _as_query(elements: Elements, node: Node, axis: int) -> Expr | None:
@@ -405,7 +295,6 @@ STATES = {
 
 RULES: dict[str, Rule] = {
     "Attention": _attention,
-    "GroupQueryAttention": _group_query,
     "MultiHeadAttention": _attention,
     "RotaryEmbedding": closed(rotary),
     "ScaledDotProductAttention": _sdpa,

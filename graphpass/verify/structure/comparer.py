@@ -24,6 +24,7 @@ from graphpass.verify.structure.chunks import Chunks
 from graphpass.verify.structure.constants import Constants
 from graphpass.verify.structure.definitions import Definitions
 from graphpass.verify.structure.equal_layers import EqualLayers, LayerPair
+from graphpass.verify.structure.group_query import stores_window
 from graphpass.verify.structure.latents import expanded_caches, latent_leaves, latents_of, leaf_of
 from graphpass.verify.structure.leaves import CacheWindow, Leaf
 from graphpass.verify.structure.lengths import read_inputs
@@ -206,6 +207,8 @@ class Comparer:
             if moves_slots(model) and PAST_LENGTH in model.graph.parameters:
                 assumptions[f"{PAST_LENGTH} is the number of positions before the step"] = None
             assumptions |= dict.fromkeys(f"{name} is 0" for name in sorted(KEPT_LOGITS & model.graph.parameters.keys()))
+            if any(stores_window(node) for node in model.graph.of_op("GroupQueryAttention")):
+                assumptions["caches of a window store all positions that the window shows"] = None
             if begins_at_1(model):
                 assumptions["cuts of caches keep slot 0, as on GPU plugins of OpenVINO"] = None
         assumptions |= dict.fromkeys(self._joined_inputs())

@@ -30,6 +30,15 @@ class Definition:
         """Return the exclusive upper bound of positions and levels of quantizers; ``None`` for other elements."""
         return self.parameters[-1] if self.kind in {"level", "top"} else None
 
+    @property
+    def wraps(self) -> bool:
+        """Return whether the elements are results of an uninterpreted operator that exceed their type's range."""
+        return self.kind in _WRAPPING
+
+
+#: Operators on integers that are uninterpreted if their result may be out of range.
+_WRAPPING = frozenset({"Add", "Convert", "Multiply", "Negative", "Power", "Subtract"})
+
 
 @dataclass(frozen=True, slots=True)
 class KnownWeight:

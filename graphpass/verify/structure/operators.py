@@ -17,6 +17,7 @@ from graphpass.verify.structure import (
     branches,
     convolutions,
     experts,
+    group_query,
     norms,
     products,
     quantizers,
@@ -86,7 +87,7 @@ _READ: dict[str, frozenset[str]] = {
     "GroupQueryAttention": frozenset(
         {"causal", "do_rotary", "k_norm_epsilon", "k_quant_type", "kv_cache_bit_width", "kv_num_heads"}
         | {"local_window_size", "num_heads", "q_norm_epsilon", "qk_norm_epsilon", "qk_output", "rotary_interleaved"}
-        | {"scale", "smooth_softmax", "softcap", "v_quant_type"}
+        | {"scale", "sliding_window_cache", "smooth_softmax", "softcap", "v_quant_type"}
     ),
     "LinearAttention": frozenset({"chunk_size", "kv_num_heads", "q_num_heads", "scale", "state_window", "update_rule"}),
     "MatMulNBits": frozenset({"K", "N", "accuracy_level", "bits", "block_size"}),
@@ -107,7 +108,8 @@ _READ: dict[str, frozenset[str]] = {
 
 #: Attributes that kernels compare with 1.
 _FLAGS = frozenset(
-    {"channels_last", "do_rotary", "interleaved", "normalize_routing_weights", "rotary_interleaved", "unidirectional"}
+    {"channels_last", "do_rotary", "interleaved", "normalize_routing_weights", "rotary_interleaved"}
+    | {"sliding_window_cache", "unidirectional"}
 )
 
 
@@ -150,6 +152,7 @@ _PARTS = (
     branches,
     convolutions,
     experts,
+    group_query,
     norms,
     products,
     quantizers,

@@ -92,6 +92,11 @@ UNLIKE: dict[str, tuple[str, str, str]] = {
         y = Sub (sum, large)""",
     ),
     "negative numbers in an unsigned type": (IDS, "y = Identity (x)", "y = Cast <to = 12> (x)"),
+    "wrapped numbers in 32 bits": (
+        IDS,
+        "u = Cast <to = 12> (x) y = Cast <to = 7> (u)",
+        "u = Cast <to = 12> (x) w = Cast <to = 7> (u) n = Cast <to = 6> (w) y = Cast <to = 7> (n)",
+    ),
     "a difference in an unsigned type": (
         IDS,
         "y = Sub (x, one)",

@@ -47,6 +47,8 @@ def _fits(element_type: str, expr: Expr) -> bool:
     if least == 0 and not (expr.sort == "int" and is_natural(expr)):
         return False
     terms = ex.polynomial(expr) if expr.sort == "int" else {}
+    if any(atom.op == "read" and getattr(atom.args[0], "wraps", False) for monomial in terms for atom in monomial):
+        return False
     return all(abs(factor) < 2 ** (bits - 2 - _bits(monomial)) for monomial, factor in terms.items())
 
 
