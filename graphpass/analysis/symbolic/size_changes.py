@@ -37,7 +37,7 @@ class AxisChange:
 def _cut(sizes: OperandSizes, change: AxisChange, shape: Vector) -> Expr | None:
     inputs, origin = change.node.inputs, change.effect.origins[change.axis] or 0
     whole = shape[origin]
-    if isinstance(whole.as_number, int):
+    if isinstance(whole.as_number, int) and whole.as_number >= 0:
         for cut in cuts(change.node, sizes.numbers):
             if cut.axis % len(shape) == origin and cut.start is not None and cut.stop is not None and cut.step:
                 # With a negative step, a start before index 0 is 0, and a stop before it includes it.
@@ -55,7 +55,13 @@ def _cut(sizes: OperandSizes, change: AxisChange, shape: Vector) -> Expr | None:
     first, last = (bound[change.place] for bound in bounds if bound is not None)
     stop = _position(whole, last)
     if not sizes.proves:
-        size = subtract(stop, _position(whole, first))
+        start = _position(whole, first)
+        size = subtract(stop, start)
+        if (count := size.as_number) is not None and count <= 0:
+            return ZERO
+        if sizes.is_exact and start is not ZERO and not (is_natural(start) and is_natural(size)):
+            # x[-4:] is shorter on a shorter axis, and x[1:] on an empty one.
+            return None
         own = {atom for atom, _ in dimensions(whole)}
         if is_linear(size) and any(factor < 0 and atom in own for atom, factor in dimensions(size)):
             # x[-1:7] is shorter for a longer axis, and empty from 8 on.

@@ -32,6 +32,11 @@ def infer_sizes(model: Model) -> Sizes:
     return Sizes(model.graph)
 
 
+def infer_exact_sizes(model: Model) -> ExactSizes:
+    """Return the sizes of `ExactSizes`, for `Model.analysis`."""
+    return ExactSizes(model.graph)
+
+
 class Sizes(SizeRules):
     """Sizes of a graph's tensors, and the integers of its shape arithmetic.
 
@@ -154,3 +159,9 @@ class Sizes(SizeRules):
         if self.proves and None in inferred:
             self._unknown.append(value)
         return tuple(sizes)
+
+
+class ExactSizes(Sizes):
+    """Assumed sizes, except of slices that may begin outside of their axis, such as ``x[-4:]``."""
+
+    is_exact = True

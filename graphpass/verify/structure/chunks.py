@@ -15,7 +15,7 @@ from graphpass.analysis.symbolic.elements import Element, Index, Rule, Steps, Un
 from graphpass.analysis.symbolic.equal_sizes import as_dimension
 from graphpass.analysis.symbolic.expressions import ZERO, Expr, number
 from graphpass.analysis.symbolic.places import broadcast_index
-from graphpass.analysis.symbolic.sizes import infer_sizes
+from graphpass.analysis.symbolic.sizes import infer_exact_sizes
 from graphpass.verify.structure.recurrences import LinearAttentionLayer
 from graphpass.verify.structure.tensors import closed, definitions_of
 
@@ -37,7 +37,7 @@ class Chunks:
         """Find the chunked computations of ``model``."""
         recurrences = model.analysis(find_chunked_attention)
         layers = {name: layer for name, layer in recurrences.items() if isinstance(layer, LinearAttention)}
-        sizes = model.analysis(infer_sizes)
+        sizes = model.analysis(infer_exact_sizes)
         self.names = tuple(layers)
         self.rules: dict[Value, Rule] = {}
         self.steps: dict[Expr, Expr] = {}

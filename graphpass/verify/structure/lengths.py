@@ -11,7 +11,7 @@ from graphpass.analysis.caches.step_lengths import POSITIONS, known_lengths
 from graphpass.analysis.symbolic.elements import Elements
 from graphpass.analysis.symbolic.equal_sizes import as_dimension, dimensions
 from graphpass.analysis.symbolic.expressions import ONE, TRUE, ZERO, Expr, number
-from graphpass.analysis.symbolic.sizes import infer_sizes
+from graphpass.analysis.symbolic.sizes import infer_exact_sizes, infer_sizes
 from graphpass.analysis.symbolic.step import BATCH, PAST
 from graphpass.analysis.symbolic.table import TABLE
 from graphpass.ir.cache import Cache
@@ -75,9 +75,16 @@ def input_lengths(model: Model, caches: Collection[Cache]) -> tuple[dict[Expr, E
         shape = sizes.shape(graph.reads[cache.read].outputs[0]) if cache.read in graph.reads else None
         if shape and cache.axes.batch is not None and (rows := as_dimension(shape[cache.axes.batch])) is not None:
             lengths.setdefault(rows, BATCH)
+    exact = model.analysis(infer_exact_sizes)
     sources = [*graph.parameters.values(), *(node.outputs[0] for node in graph.reads.values())]
-    own = {dimension for value in sources for size in sizes.shape(value) or () for dimension, _ in dimensions(size)}
-    return {dimension: length for dimension, length in lengths.items() if dimension in own}, bits
+    pairs = [
+        (assumed, own)
+        for value in sources
+        for assumed, own in zip(sizes.shape(value) or (), exact.shape(value) or (), strict=True)
+    ]
+    known = {own: lengths[assumed] for assumed, own in pairs if as_dimension(own) is not None and assumed in lengths}
+    terms = {dimension for _, own in pairs for dimension, _ in dimensions(own)}
+    return {dimension: lengths[dimension] for dimension in terms & lengths.keys()} | known, bits
 
 
 def moved_caches(
@@ -93,7 +100,7 @@ def moved_caches(
         lengths: Lengths by dimension.
         selectors: Inputs that may select rows of a cache before its move.
     """
-    graph, sizes = model.graph, model.analysis(infer_sizes)
+    graph, sizes = model.graph, model.analysis(infer_exact_sizes)
     growing = [cache for cache in caches if cache.kind == "kv"]
     axes = [(graph.reads[cache.read].outputs[0], cache.axes.sequence) for cache in growing]
     slots = {as_dimension(shape[axis]) for value, axis in axes if axis is not None and (shape := sizes.shape(value))}

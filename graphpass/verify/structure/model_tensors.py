@@ -12,7 +12,7 @@ from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import Element, Index, OperatorTable, Request, Rule, UnknownError, done
 from graphpass.analysis.symbolic.equal_sizes import as_dimension, dimension_name
 from graphpass.analysis.symbolic.expressions import ZERO, Expr
-from graphpass.analysis.symbolic.sizes import infer_sizes
+from graphpass.analysis.symbolic.sizes import infer_exact_sizes
 from graphpass.ir.bodies import inlined
 from graphpass.ir.graph import Node, Value
 from graphpass.ir.operators import SHAPE_READERS
@@ -179,7 +179,7 @@ class BodyTensors(DefinedTensors):
         both = {value: named[value.name] for value in values if times[value.name] == 1 and value.name in named}
         self._same = {value: other for value, other in both.items() if view.graph.producer(value).op not in _PORTS}
         self._joined = {other: value for value, other in both.items() if view.graph.producer(value).op == "If"}
-        own, others = view.analysis(infer_sizes), outer.model.analysis(infer_sizes)
+        own, others = view.analysis(infer_exact_sizes), outer.model.analysis(infer_exact_sizes)
         self._outer_sizes: dict[Expr, Expr] = {}
         #: Whether sizes are equal in the view that are not in the model: those that one branch requires.
         self._requires_sizes = False

@@ -180,7 +180,7 @@ def _top_size(elements: Elements, node: Node, axis: int) -> Expr | None:
 
 
 def _slice_size(elements: Elements, node: Node, axis: int) -> Expr | None:
-    """Return the size of an axis that a Slice reverses or cuts at both ends."""
+    """Return the size of an axis that a Slice reverses or cuts."""
     size, cuts = elements.shape(node.source())[axis], fold_cuts(elements.graph, node)
     by_axis = {cut.axis % (node.outputs[0].rank or 1): (place, cut.step) for place, cut in enumerate(cuts)}
     if axis not in by_axis:
@@ -190,9 +190,13 @@ def _slice_size(elements: Elements, node: Node, axis: int) -> Expr | None:
     if step == -1 and isinstance(end.as_number, int) and end.as_number <= -NO_END:
         is_last = isinstance(start.as_number, int) and (start.as_number == -1 or start.as_number >= NO_END)
         return size if is_last else None
+    is_open = isinstance(end.as_number, int) and end.as_number >= NO_END
+    if step == 1 and is_open and is_natural(ex.subtract(ex.negative(start), ONE)):
+        # In the form of the start in an element.
+        return ex.subtract(size, ex.maximum(ex.add(size, start), ZERO))
     if step != 1 or not is_natural(start):
         return None
-    if isinstance(end.as_number, int) and end.as_number >= NO_END:
+    if is_open:
         end = size
     elif is_natural(ex.subtract(ex.negative(end), ONE)):
         end = ex.add(size, end)

@@ -25,7 +25,7 @@ from graphpass.analysis.symbolic.equal_sizes import as_dimension, dimension, dim
 from graphpass.analysis.symbolic.expressions import ZERO, Expr
 from graphpass.analysis.symbolic.nodes import Monomial
 from graphpass.analysis.symbolic.places import index_along
-from graphpass.analysis.symbolic.sizes import Sizes, infer_sizes
+from graphpass.analysis.symbolic.sizes import Sizes, infer_exact_sizes
 from graphpass.analysis.symbolic.solver import never
 from graphpass.analysis.symbolic.step import PAST
 from graphpass.analysis.symbolic.table import TABLE
@@ -72,7 +72,7 @@ class DefinedTensors(Elements):
             definitions: Definitions of both models.
             constants: Elements of large constants.
         """
-        super().__init__(model.graph, model.analysis(infer_sizes), table, inputs.lengths, inputs.bits)
+        super().__init__(model.graph, model.analysis(infer_exact_sizes), table, inputs.lengths, inputs.bits)
         self._sizes: Sizes
         self.definitions, self.model = definitions, model
         self.sink_gates = model.analysis(find_sink_gates)

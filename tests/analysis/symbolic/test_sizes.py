@@ -24,8 +24,9 @@ from graphpass.analysis.symbolic.equal_sizes import (
     offset,
 )
 from graphpass.analysis.symbolic.expressions import ZERO, Expr, add, multiply, negative, number, subtract
-from graphpass.analysis.symbolic.sizes import Sizes, infer_sizes
+from graphpass.analysis.symbolic.sizes import Sizes, infer_exact_sizes, infer_sizes
 from graphpass.dialects.onnx.model import OnnxModel
+from graphpass.testing import parse_model
 
 #: Two meanings of the symbols, all different, so that no size is right by chance.
 MEANINGS = ({"B": 11, "N": 5, "P": 7}, {"B": 6, "N": 13, "P": 9})
@@ -282,3 +283,18 @@ def test_branches_of_different_ranks_have_no_rank():
     model = OnnxModel(onnx.parser.parse_model(text))
     branch = next(node for node in model.graph.nodes if node.op == "If")
     assert infer_sizes(model).shape(branch.outputs[0]) is None
+
+
+def test_exact_sizes_of_slices_that_may_begin_outside_of_their_axis():
+    text = """%x = Parameter : f32[b, n, 6]
+    %last = Slice(%x, [-1], [9223372036854775807]) {axes=[1]}
+    %four = Slice(%x, [-4], [9223372036854775807]) {axes=[1]}
+    %within = Slice(%x, [-4], [9223372036854775807]) {axes=[2]}
+    Result(%last) {name=last}
+    Result(%four) {name=four}
+    Result(%within) {name=within}"""
+    model = parse_model(text)
+    slices = [node.outputs[0] for node in model.graph.of_op("Slice")]
+    axes = (1, 1, 2)
+    for sizes, expected in ((infer_sizes(model), [1, 4, 4]), (infer_exact_sizes(model), [None, None, 4])):
+        assert [sizes.shape(value)[axis].as_number for value, axis in zip(slices, axes, strict=True)] == expected

@@ -150,6 +150,16 @@ UNLIKE: dict[str, tuple[str, str, str]] = {
         "y = Identity (x)",
         "r = Constant <value_float = 0.5> () t = Constant <value = bool {1}> () y = Dropout (x, r, t)",
     ),
+    "the number of the last four tokens": (
+        STATES,
+        "count = Constant <value_float = 4.0> () y = Add (x, count)",
+        """start = Constant <value = int64[1] {-4}> () end = Constant <value = int64[1] {9223372036854775807}> ()
+        last = Slice (x, start, end, one)
+        sizes = Shape (last)
+        size = Gather (sizes, one)
+        count = Cast <to = 1> (size)
+        y = Add (x, count)""",
+    ),
     "the first token at one length": (
         STATES,
         "y = Identity (x)",
@@ -226,7 +236,11 @@ def test_an_output_of_another_rank_is_not_equal():
     assert [compare_structures(first, other).is_complete for other in (first.clone(), second)] == [True, False]
 
 
-#: Two forms of a function: integers in a range, and numbers of known sign.
+_LAST = """start = Constant <value = int64[1] {-4}> () end = Constant <value = int64[1] {9223372036854775807}> ()
+    four = Constant <value = int64[2] {4, 4}> () rows = Shape <end = 1> (x) sizes = Concat <axis = 0> (rows, four)
+    zeros = ConstantOfShape (sizes) %s joined = Concat <axis = 1> (zeros, new) y = Slice (joined, start, end, one)"""
+
+#: Two forms of a function: integers in a range, numbers of known sign, and slices that may be shorter.
 LIKE: dict[str, tuple[str, str, str]] = {
     "bits in 8 bits": (
         IDS,
@@ -238,6 +252,11 @@ LIKE: dict[str, tuple[str, str, str]] = {
         bit = Cast <to = 7> (is_low)
         narrow = Cast <to = 3> (bit)
         y = Cast <to = 7> (narrow)""",
+    ),
+    "the last four of zeros and tokens": (
+        STATES,
+        _LAST % "new = Identity (x)",
+        _LAST % "new = Slice (x, start, end, one)",
     ),
     "the square of a root of squares": (STATES, "y = Mul (x, x)", "s = Mul (x, x) r = Sqrt (s) y = Mul (r, r)"),
     "a share of an exponential": (
