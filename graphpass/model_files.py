@@ -11,6 +11,7 @@ from pathlib import Path
 from graphpass.dialects.reading import read_file
 from graphpass.errors import ReadError, UsageError
 from graphpass.ir.inputs import EMBEDDINGS, token_input
+from graphpass.ir.model import Model
 
 #: Models in the folder of a language model that the name of the folder never refers to.
 _COMPANION_MODELS = frozenset({"openvino_tokenizer.xml", "openvino_detokenizer.xml"})
@@ -108,6 +109,16 @@ def parts_of(model_file: Path) -> tuple[Path, list[Path]]:
     folder, above = model_file.parent, configuration_folder(model_file)
     beside = models_in(folder)
     return (folder, beside) if len(beside) > 1 or above == folder else (above, models_below(above))
+
+
+def models_beside(model: Model) -> dict[Path, Model]:
+    """Return the other models in the folder of `parts_of` by file, for `Model.analysis`.
+
+    Raises:
+        ReadError: GP104 to GP107, a file is damaged, or of unknown format.
+    """
+    files = () if model.path is None else parts_of(model.path)[1]
+    return {file: read_file(file) for file in files if file != model.path}
 
 
 def models_below(folder: Path) -> list[Path]:

@@ -7,8 +7,9 @@ import pytest
 from support.models import export, vision_onnx
 
 from graphpass.artifacts.companions import companions
+from graphpass.dialects.reading import read_file
 from graphpass.errors import ReadError, UsageError
-from graphpass.model_files import configuration_folder, find_model, models_below, parts_of
+from graphpass.model_files import configuration_folder, find_model, models_below, models_beside, parts_of
 
 
 def test_find_model_leaves_tokenizers_out():
@@ -52,6 +53,7 @@ def test_models_of_a_folder_may_have_folders_of_their_own(tmp_path):
     assert models_below(folder) == files
     assert find_model(folder) == files[0]
     assert parts_of(files[0]) == (folder, files)
+    assert [*models_beside(read_file(files[0]))] == files[1:]
     for name in ("config.json", "genai_config.json"):
         assert configuration_folder(files[0]) == folder
         (folder / name).unlink()

@@ -9,10 +9,9 @@ from pathlib import Path
 from graphpass.artifacts.companions import companions
 from graphpass.artifacts.manifest import MANIFEST_FILE
 from graphpass.errors import ReadError
-from graphpass.io import load
 from graphpass.ir.inputs import EMBEDDINGS
 from graphpass.ir.model import Model
-from graphpass.model_files import find_language_model, parts_of
+from graphpass.model_files import find_language_model, models_beside, parts_of
 from graphpass.storage.kernel_copy import copy_file
 from graphpass.storage.weight_file import WeightFile, check_unchanged, lies_with, link_weights
 
@@ -53,10 +52,9 @@ def find_folder_parts(model: Model) -> FolderParts | None:
     if model.path is None or EMBEDDINGS not in model.graph.parameters:
         return None
     folder, found = parts_of(model.path)
-    files = [file for file in found if file != model.path]
-    if not files or find_language_model(found) != model.path:
+    if len(found) < 2 or find_language_model(found) != model.path:
         return None
-    models = tuple(map(load, files))
+    models = tuple(model.analysis(models_beside).values())
     read = {file.path: file for other in models for file in other.weight_files}
     own = {file.path for file in model.weight_files} - read.keys()
     own |= {file.resolve() for file in (model.path, folder / MANIFEST_FILE, *companions(model.path, "onnx"))}

@@ -9,9 +9,8 @@ import numpy as np
 
 from graphpass.analysis.symbolic.hidden_size import hidden_size
 from graphpass.errors import UnsupportedError
-from graphpass.io import load
 from graphpass.ir.values import REALS
-from graphpass.model_files import parts_of
+from graphpass.model_files import models_beside
 from graphpass.runtime.backends.device import Device
 from graphpass.runtime.backends.request import open_request
 from graphpass.runtime.sessions.inputs import numpy_type
@@ -86,10 +85,9 @@ def find_text_embeddings(model: Model) -> Model | None:
         ReadError: As `graphpass.io.load`.
     """
     hidden = hidden_size(model)
-    if model.path is None or hidden is None:
+    if hidden is None:
         return None
-    others = [load(file) for file in parts_of(model.path)[1] if file != model.path]
-    candidates = [other for other in others if is_embedder(other, hidden)]
+    candidates = [other for other in model.analysis(models_beside).values() if is_embedder(other, hidden)]
     return candidates[0] if len(candidates) == 1 else None
 
 

@@ -55,11 +55,11 @@ def _cut(sizes: OperandSizes, change: AxisChange, shape: Vector) -> Expr | None:
     first, last = (bound[change.place] for bound in bounds if bound is not None)
     stop = _position(whole, last)
     if not sizes.proves:
-        start = _position(whole, first)
-        size = subtract(stop, start)
+        begin = _position(whole, first)
+        size = subtract(stop, begin)
         if (count := size.as_number) is not None and count <= 0:
             return ZERO
-        if sizes.is_exact and start is not ZERO and not (is_natural(start) and is_natural(size)):
+        if sizes.is_exact and begin is not ZERO and not (is_natural(begin) and is_natural(size)):
             # x[-4:] is shorter on a shorter axis, and x[1:] on an empty one.
             return None
         own = {atom for atom, _ in dimensions(whole)}

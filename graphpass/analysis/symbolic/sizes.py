@@ -32,9 +32,9 @@ def infer_sizes(model: Model) -> Sizes:
     return Sizes(model.graph)
 
 
-def infer_exact_sizes(model: Model) -> ExactSizes:
-    """Return the sizes of `ExactSizes`, for `Model.analysis`."""
-    return ExactSizes(model.graph)
+def infer_exact_sizes(model: Model) -> Sizes:
+    """Return assumed sizes except of slices that may begin outside of their axis, for `Model.analysis`."""
+    return Sizes(model.graph, is_exact=True)
 
 
 class Sizes(SizeRules):
@@ -42,14 +42,21 @@ class Sizes(SizeRules):
 
     ``known`` names dimensions of Parameters and ReadValues by node index and axis. Sizes are proven from these. Without
     ``known``, or with ``assumes``, sizes are assumed: dimensions of equal name are equal, and so are sizes other than 1
-    that are broadcast to each other.
+    that are broadcast to each other. With ``is_exact``, slices that may begin outside of their axis, such as
+    ``x[-4:]``, have an unknown size.
     """
 
     def __init__(
-        self, graph: Graph, known: Mapping[tuple[int, int], Hashable] | None = None, *, assumes: bool = False
+        self,
+        graph: Graph,
+        known: Mapping[tuple[int, int], Hashable] | None = None,
+        *,
+        assumes: bool = False,
+        is_exact: bool = False,
     ) -> None:
         dimensions = {place: dimension(name) for place, name in (known or {}).items()}
         super().__init__(graph, dimensions, proves=known is not None and not assumes)
+        self.is_exact = is_exact
         self._is_ranked = all(value.shape is not None for node in graph.nodes for value in node.outputs)
         #: Values with sizes that no rule inferred.
         self._unknown: list[Value] = []
@@ -159,9 +166,3 @@ class Sizes(SizeRules):
         if self.proves and None in inferred:
             self._unknown.append(value)
         return tuple(sizes)
-
-
-class ExactSizes(Sizes):
-    """Assumed sizes, except of slices that may begin outside of their axis, such as ``x[-4:]``."""
-
-    is_exact = True

@@ -13,12 +13,11 @@ from typing import Any
 
 from graphpass.analysis.symbolic.hidden_size import hidden_size
 from graphpass.errors import PreconditionError
-from graphpass.io import load
 from graphpass.ir.inputs import EMBEDDINGS, token_input
 from graphpass.ir.model import Model
 from graphpass.ir.types import Port, shape_text
 from graphpass.ir.values import REALS
-from graphpass.model_files import parts_of
+from graphpass.model_files import models_beside, parts_of
 from graphpass.targets.ort.context import configuration
 
 #: Source file that runs the models of a folder.
@@ -98,8 +97,8 @@ def find_parts(model: Model) -> GenaiParts | None:
     hidden = hidden_size(model)
     if model.path is None or hidden is None:
         return None
-    folder, files = parts_of(model.path)
-    others = {file.relative_to(folder).as_posix(): load(file) for file in files if file != model.path}
+    folder, _ = parts_of(model.path)
+    others = {file.relative_to(folder).as_posix(): other for file, other in model.analysis(models_beside).items()}
     embedders = {name: other for name, other in others.items() if is_embedder(other, hidden)}
     if len(embedders) != 1:
         return None

@@ -186,8 +186,8 @@ class BodyTensors(DefinedTensors):
         for value, other in self._same.items():
             mine, theirs = own.shape(value), others.shape(other)
             for size, known in zip(mine or (), theirs or (), strict=mine is not None and theirs is not None):
-                named = size if as_dimension(size) is None else self._outer_sizes.setdefault(size, known)
-                if named is not known and as_dimension(known) is not None:
+                inside = size if as_dimension(size) is None else self._outer_sizes.setdefault(size, known)
+                if inside is not known and as_dimension(known) is not None:
                     self._requires_sizes |= not self._is_chosen(known)
         inputs = Inputs({}, frozenset(), {}, {}, {})
         super().__init__(view, outer._table, inputs, outer.definitions, outer._constants)
