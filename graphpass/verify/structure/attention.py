@@ -33,7 +33,14 @@ class HeadLayout:
         return element.elements.shape(self.value)[1 if self.is_merged else 2]
 
     def place(self, row: Expr, head: Expr, place: Expr, channel: Expr) -> tuple[Value, tuple[Expr, ...]]:
-        """Return the tensor and the index of an element of one head."""
+        """Return the tensor and the index of an element of one head.
+
+        Args:
+            row: Row of the batch.
+            head: The head, within the operand.
+            place: The position.
+            channel: The channel, within the head.
+        """
         if not self.is_merged:
             return self.value, (row, head, place, channel)
         merged = ex.add(ex.multiply(ex.add(self.first, head), self.size), channel)

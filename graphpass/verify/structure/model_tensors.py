@@ -195,7 +195,7 @@ class BodyTensors(DefinedTensors):
         self._unknown: set[str] = set()
 
     def _is_chosen(self, size: Expr) -> bool:
-        """Return whether a size of the model depends on the size of an output of an If."""
+        """Return whether a size depends on that of an output of an If."""
         names = [dimension_name(part) for part in ex.walk(size) if as_dimension(part) is not None]
         nodes = [self._outer.graph.nodes[name[0]] for name in names if isinstance(name, tuple)]
         return any(node.op == "If" for node in nodes)
@@ -227,11 +227,14 @@ class BodyTensors(DefinedTensors):
         return super()._start(value, index) if other is None else done(self._outer.of(other, index))
 
     def end_of(self, node: Node, value: Value) -> Value | None:
-        """Return the output of a loop or an If in the inlined view; ``None`` if several have its name.
+        """Return the output of a loop or an If in the inlined view.
 
         Args:
             node: The operator in the model.
             value: Its output in the model.
+
+        Returns:
+            The output in the view; ``None`` if several have its name.
         """
         if node.op == "If":
             return self._joined.get(value)
