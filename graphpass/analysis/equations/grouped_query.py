@@ -15,6 +15,7 @@ from graphpass.analysis.attention.types import OPERATORS, Attention, Mask, Scale
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.masks import find_elements, find_masks
 from graphpass.analysis.equations.activations import find_activations
+from graphpass.analysis.equations.head_sizes import HEADS_OF, PAIRS_OF, ROTATED_HEADS_OF
 from graphpass.analysis.equations.rotation import Rotation, find_rotation
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import UnknownError
@@ -28,9 +29,6 @@ from graphpass.ir.model import Model
 from graphpass.ir.operators import LAYOUT
 from graphpass.ir.values import fixed_size, is_idle, known_elements
 from graphpass.progress import counting
-
-#: Kernels support multiples of these as sizes of heads: in general, and with rotation.
-_HEADS_OF, _ROTATED_HEADS_OF = 8, 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +94,7 @@ class GroupedQuery:
     def rotates_inside(self) -> bool:
         """Return whether the operator's kernels support the rotations."""
         pair = self.rotations
-        return pair is not None and not self.head_dim % _ROTATED_HEADS_OF and not (pair[0].size // 2) % _HEADS_OF
+        return pair is not None and not self.head_dim % ROTATED_HEADS_OF and not (pair[0].size // 2) % PAIRS_OF
 
 
 def find_grouped_queries(model: Model) -> dict[str, GroupedQuery | Miss]:
@@ -212,8 +210,8 @@ def _sizes(node: Node, key: Appended, value: Appended) -> tuple[int, int, int]:
         raise MissError(node, f"the number or size of heads of cache {key.cache.name} is not known")
     if value_size > size:
         raise MissError(node, f"GroupQueryAttention requires values of at most {size}, as its keys, not {value_size}")
-    if size % _HEADS_OF:
-        raise MissError(node, f"GroupQueryAttention requires a head size divisible by {_HEADS_OF}, not {size}")
+    if size % HEADS_OF:
+        raise MissError(node, f"GroupQueryAttention requires a head size divisible by {HEADS_OF}, not {size}")
     if key.past.element_type != value.past.element_type or key.past.element_type not in {"f16", "f32"}:
         types = f"{key.past.element_type} and {value.past.element_type}"
         raise MissError(node, f"GroupQueryAttention requires keys and values of one type, f32 or f16, not {types}")

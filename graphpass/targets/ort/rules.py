@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from graphpass.analysis.equations.head_sizes import why_sizes_refused
 from graphpass.analysis.equations.kernel_features import why_left, why_refused
 from graphpass.engine.findings import Finding
 from graphpass.ir.cache import Inventory
@@ -132,8 +133,8 @@ def _remedy(attention: GroupedQuery, provider: Provider) -> Miss | str:
 
 def _refusal(node: Node, head_dim: int | None, provider: Provider) -> tuple[str, str] | None:
     """Return why ``provider`` refuses a GroupQueryAttention, and the source file; ``None`` if it does not."""
-    if node.input(7) is not None and (head_dim or 0) % 16:
-        return f"it rotates heads of {head_dim}, and its kernels require a multiple of 16", _GROUPED
+    if (reason := why_sizes_refused(node, head_dim)) is not None:
+        return f"{reason}: run lower-operators{{only=[group-query-attention]}}", _GROUPED
     if (lacking := why_refused(node, provider.lacks)) is not None:
         return lacking, provider.source
     kind = node.source().element_type
