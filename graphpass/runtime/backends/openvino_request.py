@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -55,7 +56,7 @@ class OpenVINORequest:
                 properties[INTEGER_PRODUCTS] = "NO"
             compiling_core = _core() if core is None else core
             options = {**properties, **device.properties}
-            self._compiled = compiling_core.compile_model(_native(model), device.name, options)
+            self._compiled = compiling_core.compile_model(_native(model, device.name), device.name, options)
         self._request: Any = None
         self._states: dict[str, Any] = {}
         self.renew()
@@ -204,9 +205,30 @@ def _exact_properties(device: str) -> dict[str, str]:
     return {name: value for name, value in _EXACT.items() if name in supported}
 
 
-def _native(model: Model) -> Any:
+def _native(model: Model, device: str) -> Any:
     if isinstance(model, OpenVINOModel):
-        return model.ov_model
+        return _with_empty_starts(model.ov_model) if device == "CPU" else model.ov_model
     assert isinstance(model, OnnxModel)
     with model.on_disk() as path:
         return _core().read_model(str(path))
+
+
+def _with_empty_starts(native: Any) -> Any:
+    """Return a model whose empty initial values of variables are outputs too, unless several variables start alike.
+
+    The CPU plugin (2026.4.1) merges equal initial values, and computes others within the variable. It then fixes the
+    variable's length to 0 (``ReadValueWithSubgraph``), unless the value has another user.
+    """
+    starts = [op.input_value(0) for op in native.get_ops() if op.get_type_name() == "ReadValue" and op.inputs()]
+    kinds = [(str(start.get_element_type()), str(start.get_partial_shape())) for start in starts]
+    counts = Counter(kinds)
+    if not any(counts[kind] == 1 and _is_empty(start) for start, kind in zip(starts, kinds, strict=True)):
+        return native
+    copy = native.clone()
+    reads = [op for op in copy.get_ops() if op.get_type_name() == "ReadValue" and op.inputs()]
+    copy.add_results([openvino.opset13.result(op.input_value(0)) for op in reads if _is_empty(op.input_value(0))])
+    return copy
+
+
+def _is_empty(value: Any) -> bool:
+    return any(size.is_static and size.get_length() == 0 for size in value.get_partial_shape())

@@ -19,6 +19,16 @@ SUM = """%x = Parameter : f32[1, 4]
 %sum = Add(%past, %x)
 Assign(%sum) {variable=total}
 Result(%sum) {name=y}"""
+GROWING = """%x = Parameter : f32[?, ?, 4]
+%shape = ShapeOf(%x) : i64[3]
+%batch = Gather(%shape, [0], 0) : i64[1]
+%size = Concat(%batch, [0, 4]) {axis=0}
+%empty = Broadcast(0.0, %size)
+%past = ReadValue(%empty) {variable=past} : f32[?, ?, 4]
+%all = Concat(%past, %x) {axis=1}
+Assign(%all) {variable=past}
+%y = Multiply(%all, 2.0)
+Result(%y) {name=y}"""
 ONE = {"x": numpy.ones((1, 4), numpy.float32)}
 
 
@@ -43,6 +53,15 @@ def test_variables_are_kept_reset_and_set(summing):
     assert total(summing) == [[8] * 4]
     summing.renew()
     assert total(summing) == [[1] * 4]
+
+
+def test_a_variable_that_grows_alone_keeps_its_length():
+    """The CPU plugin fixes the length of a variable to 0 if no other has an equal initial value."""
+    request = OpenVINORequest(parse_model(GROWING, "openvino"), Device())
+    lengths = [request.infer({"x": numpy.ones((1, size, 4), numpy.float32)})["y"].shape[1] for size in (3, 1)]
+    request.reset_state()
+    lengths.append(request.infer({"x": numpy.ones((1, 2, 4), numpy.float32)})["y"].shape[1])
+    assert lengths == [3, 4, 2]
 
 
 def test_results_are_copies_of_the_runtime_s_memory():
