@@ -198,7 +198,7 @@ def _compare(
     entered = "linear caches"
     if any(rounds_rows_together(model.graph) for model in both):
         pads, entered = {}, "the scales by which activations of all rows are rounded"
-    sides = Sides(pads, entered, padding, alone=alone)
+    sides = Sides(pads, entered, padding, alone=alone, counted=counting)
     outputs = pooled or OutputComparer(tolerance)
     token_ids = tuple(sorted({token for model in both for token in model.analysis(compared_token_ids)}))
 

@@ -38,6 +38,10 @@ _FAILED = ("GP322", "GP370")
 
 _SLOTS = "right padding: both models use slots as positions, so all prompts of a batch must have one length"
 _PADDED = "left padding: both models have other results for rows alone, so all prompts of a batch must have one length"
+_COUNTED = (
+    "left padding: the reference has other results for rows alone, because it counts padding in positions; here the "
+    "candidate's position_ids count it too"
+)
 
 
 _Reference: TypeAlias = "DecodeSession | InParts | RowByRow"
@@ -71,7 +75,7 @@ class Lockstep:
         """
         self._reference = reference
         self._row_by_row = RowByRow(reference)
-        self._alone = sides.alone
+        self._alone, self._counted = sides.alone, sides.counted
         self._pads_right = sides.taken == "right"
         self._candidate = candidate
         self._outputs = outputs
@@ -188,6 +192,12 @@ class Lockstep:
         if still is None:
             self._skipped |= {} if words is None else {words: None}
             return (run if trajectory.is_long else again), None
+        if self._counted and not (trajectory.is_other_side or prompt.mask.all()):
+            self._outputs.largest = largest
+            again, still = self._follow(sequence, replace(prompt, counts_padding=True), rounds, self._reference)
+            if still is None:
+                self._skipped[_COUNTED] = None
+                return again, None
         if trajectory.is_other_side or pools_padding:
             self._outputs.largest = largest
             side = "left" if prompt.mask[:, -1].all() else "right"

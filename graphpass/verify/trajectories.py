@@ -56,12 +56,14 @@ class Sides:
         entered: Tensors that padding on a missing side would enter, as text.
         taken: Side on which the candidate supports padding.
         alone: Whether the reference runs each row of a padded batch separately.
+        counted: Whether only the candidate reads an input of positions, which can count padding as the reference does.
     """
 
     pads: Mapping[str, Callable[[str, list[tuple[int, ...]]], Prompt]]
     entered: str
     taken: str
     alone: bool
+    counted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

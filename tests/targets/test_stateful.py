@@ -1,9 +1,8 @@
-import math
-
 import numpy
 import pytest
 from support.loaded import exported, openvino_after
-from support.models import export, exporters, reference
+from support.longrope import with_two_tables
+from support.models import export, reference
 
 from graphpass.analysis.lengths.past_order import past_order
 from graphpass.engine.manager import PassManager
@@ -206,20 +205,7 @@ class TestOptions:
 
 def test_positions_that_select_frequencies_stay_in_the_model():
     """Keys before and after the change have other frequencies, so that padding moves their angles."""
-    model = load(exporters("transformers-onnx", "llama")).clone()
-    rewriter = model.rewriter()
-    graph = rewriter.graph
-    cosine = next(graph.of_op("Cos"))
-    small = [node for node in graph.backward([cosine.source()], lambda node: node.inputs) if node.op == "Constant"]
-    frequencies = max(small, key=lambda node: math.prod(node.outputs[0].shape or ())).outputs[0]
-    write = rewriter.under("longrope")
-    length = write.op("Gather", write.op("ShapeOf", graph.parameters["attention_mask"]), 1, axis=0)
-    twice = write.constant(2 * graph.constant(frequencies), "twice")
-    uses = list(graph.uses(frequencies))
-    chosen = write.op("Select", write.op("Greater", length, 16), twice, frequencies, label="chosen")
-    for use in uses:
-        rewriter.redirect(use.node, use.port, chosen)
-    rewriter.finish()
+    model = with_two_tables(16)
     assert "expose-position-ids" not in format_passes(CPU().pipeline(model))
     assert "expose-position-ids" in format_passes(Paged().pipeline(model))
     assert compare_within(model, PassManager(CPU().pipeline(model)).run(model).model, steps=1).passed

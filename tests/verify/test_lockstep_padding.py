@@ -6,8 +6,11 @@ import openvino
 import pytest
 from openvino import opset13 as ops
 from support.loaded import openvino_model
+from support.longrope import with_two_tables
 
+from graphpass.engine.manager import PassManager
 from graphpass.ir.model import Model
+from graphpass.targets.paged.target import Paged
 from graphpass.verify import compare
 
 
@@ -41,3 +44,14 @@ def test_a_candidate_computing_nan_fails(model: Model) -> None:
     assert not found.passed
     assert found.divergence is not None
     assert found.divergence.sequence == 2
+
+
+def test_positions_count_padding_as_the_reference_does() -> None:
+    """Keys before and after the change have other frequencies, so that rows alone have other results."""
+    model = with_two_tables(13)
+    result = PassManager(Paged().pipeline(model)).run(model).model
+    found = compare(model, result, steps=4)
+    assert found.passed
+    assert any("because it counts padding in positions" in line for line in found.skipped)
+    wrong = PassManager(Paged().pipeline(with_two_tables(14))).run(with_two_tables(14)).model
+    assert not compare(model, wrong, steps=4).passed
