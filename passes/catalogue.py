@@ -84,6 +84,7 @@ _ROOMS = {
     "lower": ("lower-operators",),
     "masks": (
         "add-attention-mask",
+        "chunks-from-positions",
         "drop-row-guards",
         "expose-window",
         "extend-mask-to-past",

@@ -10,6 +10,7 @@ from graphpass.analysis.attention.tiled_heads import find_tiled_heads
 from graphpass.analysis.caches.encoders import is_encoder
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.latents import find_latents
+from graphpass.analysis.caches.masks import find_masks
 from graphpass.analysis.caches.packed import flat_caches, packed_caches
 from graphpass.analysis.caches.step_tokens import absorbs_padding, find_step_tokens
 from graphpass.analysis.equations.chunk_regions import find_chunks
@@ -50,6 +51,7 @@ class StatefulTarget(Target):
         exposes_partial_windows: Whether the runtime corrects windows inside of masks that allow more.
         copies_shared: Whether to copy shared caches for each attention block, because no kernel shares a cache.
         hides_positions: Whether callers mask past positions, so that windows must not count them.
+        moves_slots: Whether the runtime gives slots other positions, so that chunks must count positions.
         pages_states: Whether the runtime stores recurrent states in blocks, for which Mamba-2 must be a Loop.
         seq2seq: Whether the runtime supports an encoder, and a decoder that stores keys and values of its states.
     """
@@ -69,6 +71,7 @@ class StatefulTarget(Target):
     exposes_partial_windows: ClassVar[bool] = False
     expands_latents: ClassVar[bool] = False
     hides_positions: ClassVar[bool] = False
+    moves_slots: ClassVar[bool] = False
     pages_states: ClassVar[bool] = False
     encoders: ClassVar[bool] = False
 
@@ -170,6 +173,7 @@ class StatefulTarget(Target):
                 self.hides_positions and any(block.is_windowed for block in inventory.attention),
                 "window-from-positions{required=false}",
             ),
+            *_if(self.moves_slots and _has_chunks(model), "chunks-from-positions"),
             *_if(self.cuts_logits, "last-logits"),
             "set-runtime-options",  # before passes that read whether activations are scaled
             *self.after_stateful,
@@ -223,6 +227,11 @@ def _selects_frequencies(graph: Graph) -> bool:
 
 def _lacks_mask(model: Model, inventory: Inventory) -> bool:
     return "attention_mask" not in model.graph.parameters and {cache.kind for cache in inventory.caches} == {"kv"}
+
+
+def _has_chunks(model: Model) -> bool:
+    """Return whether masks limit attention to chunks of positions."""
+    return any(mask.chunk is not None for mask in model.analysis(find_masks))
 
 
 def _shares(inventory: Inventory) -> bool:

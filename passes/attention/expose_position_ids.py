@@ -20,6 +20,7 @@ from graphpass.ir.model import Model
 from graphpass.ir.operators import COMPARISONS, COPIES, MOVES, POSITIONWISE, SLICES
 from graphpass.ir.rewriter import Handle, Rewriter
 from graphpass.ir.values import is_activation
+from graphpass.passes.attention.position_vectors import find_vector_uses
 from graphpass.passes.attention.table_rows import gather_rows, is_table
 
 _POSITIONS = "position_ids"
@@ -86,6 +87,12 @@ class ExposePositionIds(Pass[Model]):
         position_ids (Parameter) -> Add(., 1) -> Divide -> Floor -> Log -> Multiply(query, .)
 
     Before:
+        Range -> Add(., 1) -> Divide -> Floor -> Log -> Reshape(., [1, length, 1, 1]) -> Multiply(query, .)
+    After:
+        position_ids (Parameter) -> Add(., 1) -> Divide -> Floor -> Log -> Reshape(., [0, 0, 1, 1])
+        -> Multiply(query, .)
+
+    Before:
         Range -> Unsqueeze(0) -> ReduceMax -> Greater(., length) -> Select(., frequencies, frequencies) -> Cos
     After:
         position_ids (Parameter) -> ReduceMax -> Greater(., length) -> Select(., frequencies, frequencies) -> Cos
@@ -129,8 +136,9 @@ class ExposePositionIds(Pass[Model]):
         graph = model.graph
         sizes = model.analysis(infer_sizes)
         uses = [use for row in _first_rows(model) for use in _embedding_uses(graph, sizes, row)]
+        vectors = list(find_vector_uses(model))
         rewriter = model.rewriter()
-        if not uses:
+        if not uses and not vectors:
             if not self.always or known is not None:
                 return Done()
             if any(node.op == "Range" for node in positions_of_angles(graph)):
@@ -143,11 +151,18 @@ class ExposePositionIds(Pass[Model]):
             rewriter.redirect(node, port, sources.of(embedding, node.source(port).element_type))
         for use in _selecting_lengths(model) if uses else ():
             rewriter.redirect(use.node, use.port, sources.length(use.node.source(use.port)))
-        rewriter.forget_shapes(_computed_by(model, uses))
+        for vector in vectors:
+            node, port = vector.use.node, vector.use.port
+            rewriter.redirect(node, port, sources.rows(node.source(port).element_type))
+            for reshape in vector.reshapes:
+                rewriter.set_shape(reshape, [0, 0, *[1] * ((reshape.outputs[0].rank or 2) - 2)])
+        factors = [value for vector in vectors for value in vector.computed]
+        rewriter.forget_shapes([*_computed_by(model, uses), *factors])
         for reshape, shape in _single_rows(graph, uses):
             rewriter.set_shape(reshape, shape)
         rewriter.finish()
-        return Done({"uses of positions": len(uses)} if uses else {"inputs": 1})
+        count = len(uses) + len(vectors)
+        return Done({"uses of positions": count} if count else {"inputs": 1})
 
 
 def _first_rows(model: Model) -> list[PositionRow]:
@@ -223,6 +238,13 @@ class _Sources:
             name = "/".join([*(step.name for step in embedding.laid_out[-1:]), element_type])
             made[done, element_type] = self._write.op("Convert", made[done, "i64"], to=element_type, label=name)
         return made[done, element_type]
+
+    def rows(self, element_type: str) -> Handle:
+        """Return the input ``[batch, length]`` in an element type."""
+        made = self._made
+        if ((), element_type) not in made:
+            made[(), element_type] = self._write.op("Convert", made[(), "i64"], to=element_type, label=element_type)
+        return made[(), element_type]
 
     def length(self, value: Value) -> Handle:
         """Return the largest position plus one, in the rank and element type of ``value``."""

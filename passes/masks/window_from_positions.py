@@ -64,7 +64,7 @@ class WindowFromPositions(Pass[Model]):
         if not windows:
             return Done(notes=tuple(reasons))
         try:
-            _check_inputs(model.graph)
+            check_inputs(model.graph)
         except PreconditionError as error:
             if self.required:
                 raise
@@ -74,7 +74,7 @@ class WindowFromPositions(Pass[Model]):
         if slots is None:
             raise PreconditionError("GP364", "the model has caches but no input input_ids or inputs_embeds")
         both: Literal["BitwiseAnd", "LogicalAnd"] = "BitwiseAnd" if model.dialect == "openvino" else "LogicalAnd"
-        writer = WindowWriter(rewriter, _positions(rewriter, StepBuilder(model, rewriter)), slots, both)
+        writer = WindowWriter(rewriter, positions_of_tokens(rewriter, StepBuilder(model, rewriter)), slots, both)
         for window in windows:
             writer.replace(window)
         rewriter.finish()
@@ -107,7 +107,15 @@ def _windows(model: Model, *, of_operators: bool) -> Iterator[Window | Unsupport
         yield UnsupportedError("GP364", f"the window of attention {block.node} cannot count positions: {reason}")
 
 
-def _check_inputs(graph: Graph) -> None:
+def check_inputs(graph: Graph) -> None:
+    """Check that inputs give the positions of tokens.
+
+    Args:
+        graph: The graph.
+
+    Raises:
+        PreconditionError: GP361, no input position_ids; GP364, no input attention_mask ``[batch, sequence]``.
+    """
     if "position_ids" not in graph.parameters:
         raise PreconditionError(
             "GP361", "the model has no input position_ids", "run expose-position-ids before window-from-positions"
@@ -122,8 +130,13 @@ def _check_inputs(graph: Graph) -> None:
         )
 
 
-def _positions(rewriter: Rewriter, step: StepBuilder) -> tuple[Handle, Handle]:
-    """Return positions of keys ``[batch, 1, 1, sequence]`` and queries ``[batch, 1, length, 1]``, i64."""
+def positions_of_tokens(rewriter: Rewriter, step: StepBuilder) -> tuple[Handle, Handle]:
+    """Return positions of keys ``[batch, 1, 1, sequence]`` and queries ``[batch, 1, length, 1]``, i64.
+
+    Args:
+        rewriter: Rewriter of a model that `check_inputs` accepts.
+        step: The lengths of its step.
+    """
     write, inputs = rewriter.under("window"), rewriter.graph.parameters
     tokens, seen = (write.convert(inputs[name], "i64") for name in ("position_ids", "attention_mask"))
     counted = write.op("Subtract", write.op("CumSum", seen, axis=1), 1, label="counted")

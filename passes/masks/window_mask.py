@@ -20,7 +20,7 @@ from graphpass.ir.inputs import SOURCE_SLOTS, token_input
 from graphpass.ir.miss import Miss
 from graphpass.ir.model import Model
 from graphpass.ir.operators import ANDS, ORS
-from graphpass.ir.rewriter import Handle, Rewriter
+from graphpass.ir.rewriter import Handle, Rewriter, Writer
 from graphpass.ir.values import MASKED
 from graphpass.passes.attention.step_builder import StepBuilder
 
@@ -30,7 +30,7 @@ _COMBINES, _CUTS = ANDS | ORS | {"Select"}, frozenset({"Broadcast", "Convert", "
 
 @dataclass(frozen=True)
 class Window:
-    """The mask of an attention with a sliding window.
+    """The mask of an attention with a sliding window or chunks.
 
     Attributes:
         node: The attention operator, or the Softmax.
@@ -65,7 +65,7 @@ def find_windows(model: Model, *, partial: bool = False) -> Iterator[Window]:
     """
     seen = set[Value]()
     for attention, mask in zip(model.analysis(find_attention), model.analysis(find_masks), strict=True):
-        if mask.window is not None and (window := _window(model.graph, attention, mask)).masks:
+        if mask.window is not None and (window := masks_of(model.graph, attention, mask)).masks:
             yield window
         if partial and attention.node.op == "ScaledDotProductAttention" and isinstance(plain_mask(mask), Miss):
             yield from _partial_windows(model, attention, seen)
@@ -87,7 +87,14 @@ def _partial_windows(model: Model, attention: Attention, seen: set[Value]) -> It
             yield Window(attention.node, (value,), part, is_part=True)
 
 
-def _window(graph: Graph, attention: Attention, mask: AttentionMask) -> Window:
+def masks_of(graph: Graph, attention: Attention, mask: AttentionMask) -> Window:
+    """Return the tensors that mask the scores of an attention.
+
+    Args:
+        graph: The graph.
+        attention: The attention.
+        mask: Its effective mask.
+    """
     node = attention.node
     scores = read_scores(graph, node) if node.op == "Softmax" else None
     if not isinstance(scores, Scores):
@@ -119,7 +126,7 @@ class WindowWriter:
         """
         self._both = both
         self._rewriter, self._compared, self._slots = rewriter, compared, slots
-        self._written: dict[tuple[int | None, bool, str], Handle] = {}
+        self._written: dict[tuple[int | None, int | None, bool, str], Handle] = {}
 
     def __len__(self) -> int:
         """Return the number of masks written."""
@@ -129,7 +136,7 @@ class WindowWriter:
         """Replace the masks of a window; of attention operators, for all users of the masks."""
         read = window.masks[0] if window.is_part else window.node.source()
         element_type = read.element_type
-        key = window.mask.window, window.mask.is_padded, element_type
+        key = window.mask.window, window.mask.chunk, window.mask.is_padded, element_type
         if key not in self._written:
             self._written[key] = self._write(window, element_type)
         first, *further = window.masks
@@ -149,9 +156,7 @@ class WindowWriter:
         phi3_sliding_mask.cpp (openvino 2026.4.1) corrects ``And(And(., Greater), LessEqual)`` for padded prompts.
         """
         write = self._rewriter.under(f"{window.node.name}/window_mask")
-        keys, queries = self._compared
-        offset = write.constant(numpy.array([[[[-(window.mask.window or 0)]]]]), "offset", "i64")
-        seen = write.op("Greater", keys, write.op("Add", queries, offset, label="first"), label="in_window")
+        seen = self._within(write, window.mask)
         yes = write.number(True, "boolean", "true")
         others = [write.op("LessEqual", *self._slots, label="causal"), yes]
         if window.mask.is_padded:
@@ -166,6 +171,16 @@ class WindowWriter:
         numbers = (write.number(number, element_type, label) for number, label in ((0.0, "kept"), (MASKED, "masked")))
         chosen = write.op("Select", expanded, *numbers, label="chosen")
         return write.slice(chosen, 0, None, axis=3, label="window_mask")
+
+    def _within(self, write: Writer, mask: AttentionMask) -> Handle:
+        """Return whether keys are in the window, or in the chunk, of queries."""
+        keys, queries = self._compared
+        if mask.chunk is not None:
+            size = write.constant(numpy.array([[[[mask.chunk]]]]), "chunk", "i64")
+            quotients = (write.op("Divide", positions, size) for positions in (keys, queries))
+            return write.op("Equal", *quotients, label="in_chunk")
+        offset = write.constant(numpy.array([[[[-(mask.window or 0)]]]]), "offset", "i64")
+        return write.op("Greater", keys, write.op("Add", queries, offset, label="first"), label="in_window")
 
 
 def window_slots(model: Model, rewriter: Rewriter) -> tuple[Handle, Handle] | None:

@@ -85,6 +85,11 @@ class AttentionMask:
         return ex.uses([self.visible], "running_sum")
 
     @property
+    def reads_positions(self) -> bool:
+        """Return whether an input of positions decides which keys are visible."""
+        return any(is_input(part) and part.sort == "int" for part in ex.walk(self.visible))
+
+    @property
     def window_of_tokens(self) -> int | None:
         """Return the window if it counts tokens only by ``attention_mask``; ``None`` otherwise."""
         reads = {part.args[0] for part in ex.walk(self.visible) if is_input(part)}

@@ -285,8 +285,9 @@ def _attention(model: Model) -> Iterator[Finding]:
             yield Finding("attention", node.name, "wrong", node=node.name, reason=reason, source=_COMPILED)
     for meaning in model.analysis(find_masks):
         name = meaning.node.name
-        if meaning.chunk is not None:
+        if meaning.chunk is not None and not meaning.reads_positions:
             reason = f"its mask limits attention to chunks of {meaning.chunk} slots, which have other positions in NPUW"
+            reason += ": run chunks-from-positions"
             yield Finding("attention", name, "wrong", node=name, reason=reason, source=_REQUEST)
         if order_of_numbers(meaning, meaning.bias) == "index":
             reason = "its bias depends on slots of the cache, which have other positions in NPUW"

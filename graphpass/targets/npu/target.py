@@ -27,6 +27,7 @@ class NPU(StatefulTarget):
     description = "OpenVINO on NPU: models that NPUW accepts and computes correctly"
     no_reorder = ("NPUW does not support inputs that move slots of caches", f"omit cache=reorder; {GO_BACK}")
     feeds_positions = True
+    moves_slots = True
     before_attention = ("mask-padding", "densify-experts", "lower-mvn")
     after_stateful = (
         *("split-value-transposes", "read-length-from-keys"),

@@ -228,6 +228,15 @@ class Counting:
             blocks = ops.floor(ops.multiply(self.real(row), ops.constant(numpy.float32(0.5))))
             factor = ops.log(ops.add(blocks, ops.constant(numpy.float32(2))))
             return ops.multiply(words, ops.unsqueeze(factor, integers(2)))
+        if self.embedding == "factors of a vector":
+            blocks = ops.floor(ops.multiply(ops.convert(self.places, "f32"), ops.constant(numpy.float32([0.5]))))
+            factor = ops.log(ops.add(blocks, ops.constant(numpy.float32([2]))))
+            length = ops.reshape(
+                ops.gather(ops.shape_of(self.ids), ops.constant(1), ops.constant(0)), integers(1), False
+            )
+            heads = ops.reshape(words, integers(0, 0, 2, 4), True)
+            shape = ops.concat([integers(1), length, integers(1, 1)], 0)
+            return ops.reshape(ops.multiply(heads, ops.reshape(factor, shape, False)), integers(0, 0, 8), True)
         if self.embedding == "indices of one number":
             return ops.add(words, ops.gather_nd(table, ops.unsqueeze(row, integers(-1))))
         if self.embedding == "flattened indices":
@@ -283,6 +292,7 @@ class Counting:
         ("repeated cosines", "past"),
         ("numbers of a table", "past"),
         ("factor", "past"),
+        ("factors of a vector", "past"),
         ("selected by the largest", "past"),
         ("tables chosen by the length", "past"),
         ("one row of kept length", "past"),
