@@ -62,7 +62,7 @@ class ChunksFromPositions(Pass[OpenVINOModel]):
 
 
 def _chunks(model: Model) -> Iterator[Window | Miss]:
-    """Yield masks with chunks of slots, and a miss for each that hides other positions, too."""
+    """Yield masks with chunks of slots, and misses for those that hide others."""
     for attention, mask in zip(model.analysis(find_attention), model.analysis(find_masks), strict=True):
         if mask.chunk is None or mask.reads_positions:
             continue

@@ -214,7 +214,7 @@ def _native(model: Model, device: str) -> Any:
 
 
 def _with_empty_starts(native: Any) -> Any:
-    """Return a model whose empty initial values of variables are outputs too, unless several variables start alike.
+    """Return a model whose empty initial values are outputs, unless variables share them.
 
     The CPU plugin (2026.4.1) merges equal initial values, and computes others within the variable. It then fixes the
     variable's length to 0 (``ReadValueWithSubgraph``), unless the value has another user.

@@ -7,6 +7,8 @@ buffer. For decoders of embeddings see `graphpass.targets.ort.genai_parts`.
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -190,17 +192,18 @@ def why_no_generic_decoder(model: Model) -> str | None:
     names = [{template_of(name(cache)) for cache in group} for group in groups for name in _NAMES]
     windows, recurrent = ({cache.layer for cache in states[role]} for role in ("conv", "recurrent"))
     if others:
-        return f"cache {others[0]} does not grow as [batch, heads, positions, head_dim]"
+        return f"cache {others[0]} does not grow as [batch, heads, positions, head_dim]: use target ort"
     if recurrent and windows != recurrent:
-        return (
-            f"{len(windows)} layers have windows and {len(recurrent)} have recurrent states; expected both, or windows"
-        )
+        counts = f"{len(windows)} layers have windows and {len(recurrent)} have recurrent states"
+        return f"{counts}; expected both, or windows: use target ort"
     if not keys or len(keys) != len(values):
         return f"it has {len(keys)} caches of keys and {len(values)} of values"
-    if len({(cache.shape or ())[1::2] for cache in (*keys, *values)}) > 1:
-        return "its caches have heads of different sizes"
+    if (reason := next(_unlike(keys, values), None)) is not None:
+        return reason
     if len({cache.element_type for cache in (*keys, *values)}) > 1:
         return "its caches are of different types"
+    if (reason := next(_crowded(states), None)) is not None:
+        return reason
     if any(len(templates) > 1 for templates in names):
         return "the names of its caches do not follow one template with the layer's number"
     if windows and not recurrent and set(kinds := _kinds_of_layers(model)) != set(range(len(keys) + len(windows))):
@@ -214,6 +217,28 @@ def why_no_generic_decoder(model: Model) -> str | None:
     if tokens is not None and size is not None:
         return f"its input {tokens.name} is of fixed length {size}, and prompts are fed at once"
     return None if any(port.name == "logits" for port in model.outputs) else "it has no output logits"
+
+
+def _crowded(states: dict[str, list[Cache]]) -> Iterator[str]:
+    """Yield the reason for each number that several states of one role have."""
+    for role, caches in states.items():
+        counts = Counter(cache.index for cache in caches if cache.index is not None)
+        for index, count in counts.items():
+            if count > 1:
+                yield f"{count} caches of role {role} have the number {index}, expected one in a layer: use target ort"
+
+
+def _unlike(keys: list[Cache], values: list[Cache]) -> Iterator[str]:
+    """Yield the reason for each layer whose keys and values have different heads.
+
+    The runtime reads the shape of both from the input of the keys, so that layers may differ
+    (``DefaultKeyValueCache`` in ``src/models/kv_cache.cpp`` of onnxruntime-genai 0.18).
+    """
+    for key, value in zip(keys, values, strict=True):
+        (heads, size), (value_heads, value_size) = ((cache.shape or (None,) * 4)[1::2] for cache in (key, value))
+        if (heads, size) != (value_heads, value_size):
+            words = f"{heads} heads of {size}, and its values {value_heads} of {value_size}"
+            yield f"cache {key.name} has {words}, but both are allocated alike: use target ort"
 
 
 def _read_name(cache: Cache) -> str:

@@ -1,10 +1,12 @@
 """Entries of genai_config.json, and models that onnxruntime-genai's generic decoder does not support."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from graphpass.errors import PreconditionError, UnsupportedError
+from graphpass.targets import check_model
 from graphpass.targets.ort.genai_config import genai_config, require_sizes, sizes_and_tokens, why_no_generic_decoder
 from graphpass.testing import Family, parse_model, tiny_model
 
@@ -92,3 +94,17 @@ def test_names_that_are_not_read(old, new, reason):
     if new != "scores":
         with pytest.raises(UnsupportedError, match="GP397"):
             genai_config(renamed(LLAMA, old, new), None, 8)
+
+
+def test_several_windows_of_a_layer_are_counted():
+    model = tiny_model(Family(convolution=True), layers=3)
+    assert why_no_generic_decoder(model) is None
+    reason = "2 caches of role conv have the number 0, expected one in a layer"
+    assert reason in why_no_generic_decoder(renamed(model, "past.2.conv", "past.0.other"))
+
+
+def test_layers_may_have_heads_of_other_sizes():
+    """Gemma 4: onnxruntime-genai allocates the shape that each layer's input of keys declares."""
+    model = parse_model((Path(__file__).parent / "two_head_sizes.graph").read_text(), "onnx")
+    assert why_no_generic_decoder(model) is None
+    assert check_model(model, "ort-genai{context=64}").confirmation.outcome == "confirmed"
