@@ -8,6 +8,7 @@ from functools import cached_property
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.pairs import find_pairs
 from graphpass.analysis.caches.updates import find_updates
+from graphpass.analysis.lengths.proven import find_lengths
 from graphpass.analysis.symbolic.folding import fold_cuts, fold_scalar
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.dialects.openvino.rewriter import OpenVINORewriter
@@ -143,9 +144,7 @@ def _read_variable(
     rewriter: OpenVINORewriter, cache: Cache, past: Value, initial: _InitialValues, beam_index: Handle | None
 ) -> None:
     """Redirect users of a past to a variable, gathered by ``beam_idx``."""
-    shape = rewriter.native(past).get_partial_shape()
-    if cache.axes.sequence is not None:
-        shape[cache.axes.sequence] = -1
+    shape = [-1 if size is None else size for size in initial.sizes(cache, past)]
     name = cache.read
     state = rewriter.add_variable(_id(cache), past.element_type, shape, initial.of(cache, past), f"{name}/read")
     # The CPU plugin fails on a Convert after the Gather.
@@ -199,6 +198,7 @@ def _batch_size(carried: tuple[Cache, ...]) -> int:
 
 class _InitialValues:
     def __init__(self, model: OpenVINOModel, rewriter: OpenVINORewriter, carried: tuple[Cache, ...]) -> None:
+        self._model = model
         self._rewriter = rewriter
         pasts = {cache.read for cache in carried}
         #: Inputs with a symbolic first dimension, the batch; it is fixed in position_ids [3, batch, length].
@@ -222,12 +222,27 @@ class _InitialValues:
         source = next((value for value in preferred if value in self._sources), self._sources[0])
         return self._rewriter.size(source, 0, "initial_state/batch")
 
+    def sizes(self, cache: Cache, past: Value) -> list[int | None]:
+        """Return fixed sizes of a cache, ``None`` for batch and length.
+
+        onnxruntime-genai's builder declares no size for the channels of heads.
+        """
+        sizes = [size if isinstance(size, int) else None for size in past.shape or ()]
+        for axis, size in enumerate(sizes):
+            if size is None and axis not in (cache.axes.batch, cache.axes.sequence):
+                shape = find_lengths(self._model).shape(past)
+                known = None if shape is None else shape[axis].as_number
+                sizes[axis] = known if isinstance(known, int) else None
+        if cache.axes.sequence is not None:
+            sizes[cache.axes.sequence] = None
+        return sizes
+
     def of(self, cache: Cache, past: Value) -> Handle:
         write = self._rewriter.under(cache.read)
         parts: list[Handle] = []
-        for axis, size in enumerate(past.shape or ()):
+        for axis, size in enumerate(self.sizes(cache, past)):
             known = 0 if axis == cache.axes.sequence else size
-            if isinstance(known, int):
+            if known is not None:
                 parts.append(write.constant([known], f"initial_{axis}"))
             elif axis == cache.axes.batch:
                 parts.append(self.batch)

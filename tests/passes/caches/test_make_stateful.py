@@ -367,6 +367,11 @@ class TestRefusals:
         model = decoder.build()
         last = decoder.parameters[-1]
         last.set_partial_shape(openvino.PartialShape([-1, -1, -1, 4]))
+        (append,) = (use.get_node() for use in last.output(0).get_target_inputs())
+        heads = ops.parameter(openvino.PartialShape([4]), openvino.Type.i64, name="heads")
+        heads.output(0).set_names({"heads"})
+        append.input_value(1).get_node().input_value(0).get_node().input(1).replace_source_output(heads.output(0))
+        model.ov_model.add_parameters([heads])
         model.ov_model.validate_nodes_and_infer_types()
         error = self.refuse(model, UnsupportedError, "GP316")
         assert "dimension 1" in error.message
@@ -393,6 +398,19 @@ class TestRefusals:
                 if port.get_node().get_type_name() == "Result":
                     port.get_node().input_value(0).set_names({new})
         self.refuse(model, UnsupportedError, "GP313")
+
+
+def test_sizes_that_the_input_does_not_declare():
+    """onnxruntime-genai's builder (0.18) names head_dim ``kv_cache_dim``; appended keys have 4 channels in 3 heads."""
+    decoder = TinyDecoder()
+    model = decoder.build()
+    for past in decoder.parameters[2:]:
+        past.set_partial_shape(openvino.PartialShape([-1, -1, -1, -1]))
+    model.ov_model.validate_nodes_and_infer_types()
+    declared, implied = (compiled(stateful(one).ov_model) for one in (TinyDecoder().build(), model))
+    assert fused_attention(implied) == fused_attention(declared) == 2
+    prompts = [[1, 5, 9, 14, 20], [3, 2]]
+    assert greedy(implied.create_infer_request(), prompts, 4) == greedy(declared.create_infer_request(), prompts, 4)
 
 
 def test_heads_of_the_tiny_decoder():
