@@ -1,4 +1,4 @@
-"""Repair incorrect shape declarations of exporters, which ONNX Runtime ignores."""
+"""Repair incorrect shape declarations of exporters."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import onnx
 
 from graphpass.dialects.onnx.tensors import graphs
 
+#: Operators that keep the sizes of their first input, in any order.
+_MOVES = frozenset({"Unsqueeze", "Transpose", "Identity", "Cast"})
+
 
 def repair_shapes(proto: onnx.ModelProto) -> bool:
     """Repair sizes that are declared as text, and types that contradict an initializer.
@@ -15,6 +18,10 @@ def repair_shapes(proto: onnx.ModelProto) -> bool:
     transformers 5.23 declares the size 2 as the symbol ``"2"``, and keeps the value_info of a scalar that its fusions
     reshaped to ``[1]``. The type of an initializer follows from its data, so the declaration can be removed. A number
     as text is a size only if an input has it: optimum-onnx 0.1.0 uses ``"1"`` for a varying number of logits.
+
+    onnxruntime-genai's builder (0.18) declares heads that it repeats after the past was added with the length of the
+    new tokens. ONNX Runtime assigns buffers by symbols, and fails if sizes of one symbol differ. So the symbols of all
+    intermediate tensors are removed.
 
     Returns:
         Whether anything was repaired.
@@ -32,8 +39,32 @@ def repair_shapes(proto: onnx.ModelProto) -> bool:
         wrong = [index for index, info in enumerate(graph.value_info) if _contradicts(info, types)]
         for index in reversed(wrong):
             del graph.value_info[index]
-        repaired |= bool(wrong)
+        repaired |= bool(wrong) | _remove_symbols(graph)
     return repaired
+
+
+def _remove_symbols(graph: onnx.GraphProto) -> bool:
+    """Remove symbols of intermediate tensors if an operator that moves dimensions renames one.
+
+    Returns:
+        Whether any was removed.
+    """
+    infos = (*graph.value_info, *graph.output, *graph.input)
+    shapes = {info.name: _dimensions([info]) for info in infos}
+    named = {name: {size.dim_param for size in shape if size.dim_param} for name, shape in shapes.items()}
+    ports = {symbol for port in (*graph.input, *graph.output) for symbol in named[port.name]}
+
+    def renames(node: onnx.NodeProto) -> bool:
+        source, target = node.input[0], node.output[0]
+        is_declared = bool(shapes.get(source)) and all(size.dim_param or size.dim_value for size in shapes[source])
+        return is_declared and not named.get(target, set()) & ports <= named[source]
+
+    if not any(renames(node) for node in graph.node if node.op_type in _MOVES):
+        return False
+    for dimension in _dimensions(graph.value_info):
+        if dimension.dim_param:
+            dimension.ClearField("dim_param")
+    return True
 
 
 def _dimensions(infos: Iterable[onnx.ValueInfoProto]) -> list[onnx.TensorShapeProto.Dimension]:

@@ -57,6 +57,50 @@ def test_a_constant_has_the_shape_of_its_data_not_the_declared_one(tmp_path):
     assert (shapes, model.edited) == ({"one": (1,)}, False)
 
 
+def repeating(folder, total):
+    """A model that adds new keys to the past, and declares them as ``total`` positions where it repeats them."""
+    ports = [
+        helper.make_tensor_value_info(name, FLOAT, ["batch", size]) for name, size in (("past", "P"), ("new", "S"))
+    ]
+    known = [helper.make_tensor_value_info(name, FLOAT, ["batch", 1, total]) for name in ("one", "twice")]
+    nodes = [
+        helper.make_node("Concat", ["past", "new"], ["present"], axis=1),
+        helper.make_node("Unsqueeze", ["present", "axes"], ["one"]),
+        helper.make_node("Add", ["one", "one"], ["twice"]),
+        helper.make_node("ReduceMean", ["twice"], ["mean"]),
+    ]
+    outputs = [
+        helper.make_tensor_value_info(name, FLOAT, size)
+        for name, size in (("present", ["batch", "T"]), ("mean", [1, 1, 1]))
+    ]
+    axes = numpy_helper.from_array(numpy.array([1], numpy.int64), "axes")
+    graph = helper.make_graph(nodes, "repeating", ports, outputs, [axes], value_info=known)
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8), folder / "model.onnx"
+    )
+    return OnnxModel.load(folder / "model.onnx")
+
+
+def test_symbols_that_an_unsqueeze_contradicts_are_removed(tmp_path):
+    """ONNX Runtime would share the buffers of tensors of ``S`` positions."""
+    model = repeating(tmp_path, "S")
+    assert model.edited
+    assert not any(size.dim_param for info in model.proto.graph.value_info for size in info.type.tensor_type.shape.dim)
+    shapes = {value.name: value.shape for node in model.graph.nodes for value in node.outputs}
+    assert "S" not in {*shapes["one"], *shapes["twice"]}
+    assert (shapes["past"], shapes["new"]) == (("batch", "P"), ("batch", "S"))
+
+
+def test_symbols_that_an_unsqueeze_keeps_stay(tmp_path):
+    model = repeating(tmp_path, "T")
+    assert not model.edited
+    assert {value.name: value.shape for node in model.graph.nodes for value in node.outputs}["twice"] == (
+        "batch",
+        1,
+        "T",
+    )
+
+
 def test_other_types_of_initializers_stay(tmp_path):
     for right in ((FLOAT, [1]), (FLOAT, ["one"])):
         model = loaded(tmp_path, ["batch", 4], right)
