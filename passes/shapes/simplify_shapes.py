@@ -9,7 +9,7 @@ from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.lengths.proven import find_lengths
 from graphpass.analysis.symbolic.equal_sizes import Vector
 from graphpass.analysis.symbolic.expressions import ONE
-from graphpass.analysis.symbolic.folding import fold_cuts
+from graphpass.analysis.symbolic.folding import fold, fold_cuts
 from graphpass.analysis.symbolic.sizes import Sizes, infer_sizes
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
@@ -42,7 +42,8 @@ class SimplifyShapes(Pass[OpenVINOModel]):
     - A Broadcast is dropped if its user broadcasts to the same shape, such as the product of rotary frequencies and
       positions.
     - A Tile of axes of size 1 becomes a Broadcast. OpenVINO's frontend writes such a Tile for heads of ONNX's
-      Attention, and plugins (2026.4.1) do not fuse a Tile with the cache.
+      Attention, and plugins (2026.4.1) do not fuse a Tile with the cache. The CPU plugin also computes a Tile of masks
+      for each head incorrectly: the result has another order in memory than its user reads.
     - A dimension of a past is read by a Gather, not by a Slice: paged attention replaces only Gathers of the past's
       length.
 
@@ -226,7 +227,7 @@ def _broadcast_tiles(model: OpenVINOModel) -> int:
     """
     rewriter, count = model.rewriter(), 0
     for node in model.graph.of_op("Tile"):
-        repeats, shape = model.graph.constant(node.inputs[1]), node.source().shape
+        repeats, shape = fold(model.graph, node.inputs[1]), node.source().shape
         if repeats is None or shape is None or repeats.size != len(shape):
             continue
         if any(times != 1 and size != 1 for times, size in zip(repeats.reshape(-1), shape, strict=True)):
