@@ -14,12 +14,12 @@ from graphpass.ir.cache import Cache, Inventory
 from graphpass.ir.graph import Graph, Node
 from graphpass.ir.inputs import TARGET_STATES, VISUAL_FEATURES
 from graphpass.ir.model import Model
-from graphpass.ir.operators import CASTS, KEEPS_ORDER, NEW_TOKENS, SHAPE_READERS, SOURCES
+from graphpass.ir.operators import CASTS, INNER_CACHES, KEEPS_ORDER, NEW_TOKENS, SHAPE_READERS, SOURCES
 from graphpass.ir.types import is_fixed
 from graphpass.ir.values import REALS, fixed_size
 
 #: Operators after which a value is not a mask of padding: attention, which applies the mask, and shapes.
-_NO_WAY = SHAPE_READERS | {"ScaledDotProductAttention", "Softmax"}
+_NO_WAY = SHAPE_READERS | INNER_CACHES.keys() | {"ScaledDotProductAttention", "Softmax"}
 
 #: Input indices of ``write_indices`` and ``nonpad_kv_seqlen``, see ONNX's TensorScatter and Attention of opset 24.
 _START, _IN_USE = 2, 6

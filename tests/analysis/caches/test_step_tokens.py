@@ -1,9 +1,11 @@
 """Tokens that a step accepts: windows that roll, masks of new tokens, inputs that are returned, padding in states."""
 
+import onnx.parser
 import pytest
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.step_tokens import absorbs_attention, absorbs_padding, find_step_tokens, visual_levels
+from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.testing import parse_model
 
 MODEL = """%tokens = Parameter : f32[b, n, 4]
@@ -66,6 +68,26 @@ def test_padding_changes_states_that_no_mask_weighs(text, absorbs):
     cache = next(cache for cache in inventory.of_kind("linear") if cache.read == "state")
     assert absorbs_padding(model, cache) == absorbs
     assert not absorbs_attention(model, cache)
+
+
+FUSED = """<ir_version: 10, opset_import: ["": 24]>
+agraph (float[b, n, 4] tokens, bool[n, all] attention_mask, float[b, 1, p, 4] key, float[b, 1, p, 4] value,
+        float[b, 4, 2] state) => (float[b, n, 4] logits, float[b, 1, all, 4] k, float[b, 1, all, 4] v,
+        float[b, 4, 2] present)
+<int64[1] start = {-2}, int64[1] stop = {9999}, int64[1] axis = {2}> {
+   logits, k, v = Attention <q_num_heads: int = 1, kv_num_heads: int = 1>
+       (tokens, tokens, tokens, attention_mask, key, value)
+   turned = Transpose <perm = [0, 2, 1]> (logits)
+   whole = Concat <axis = 2> (state, turned)
+   present = Slice (whole, start, stop, axis)
+}"""
+
+
+def test_a_mask_inside_of_fused_attention_weighs_no_states():
+    model = OnnxModel(onnx.parser.parse_model(FUSED))
+    (cache,) = analyze_caches(model).of_kind("linear")
+    assert absorbs_padding(model, cache)
+    assert absorbs_attention(model, cache)
 
 
 @pytest.mark.parametrize(
