@@ -370,18 +370,26 @@ class Algebra:
             side = self.normal(ex.substitute(expr, decided))
             if limit is None and ex.uses([side], "floor_quotient", "modulo"):
                 limit = parted(first, holds)
-            sides.append(self._cases(self._within(side, limit) if limit is not None else side, rest))
+            sides.append(self._cases(side, rest) if limit is None else self._within(side, limit, rest))
         return ex.choose(first, *sides)
 
-    def _within(self, side: Expr, limit: dict[Expr, Expr]) -> Expr:
-        """Return a side with quotients, remainders and tables simplified by the bounds of its index."""
-        if all(shifted.op == "number" for shifted in limit.values()):
-            return self.normal(ex.substitute(side, limit))
-        if not ex.uses([side], "floor_quotient", "modulo") and not any(map(reads_table, ex.walk(side))):
-            return side
+    def _within(self, side: Expr, limit: dict[Expr, Expr], rest: Sequence[Expr]) -> Expr:
+        """Return the cases of a side, simplified by the bounds of its index.
+
+        The bounds simplify quotients, remainders and tables. Further conditions are considered
+        within the bounds, so that the parts of tables do not depend on their order.
+        """
         ((index, shifted),) = limit.items()
+        if shifted.op != "number" and not (
+            ex.uses([side], "floor_quotient", "modulo") or any(map(reads_table, ex.walk(side)))
+        ):
+            return self._cases(side, rest)
+        result = self._cases(
+            self.normal(ex.substitute(side, limit)), [ex.substitute(condition, limit) for condition in rest]
+        )
+        if shifted.op == "number":
+            return result
         inner = next(part for part in ex.walk(shifted) if part.op == "index")
-        result = self.normal(ex.substitute(side, limit))
         return self.normal(ex.substitute(result, {inner: ex.subtract(index, ex.subtract(shifted, inner))}))
 
 

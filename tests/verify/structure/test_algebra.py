@@ -156,3 +156,16 @@ def test_the_number_of_rewritten_expressions_is_limited():
     assert algebra(30).normal(long) is long
     with pytest.raises(TooLargeError):
         algebra(10).normal(long)
+
+
+def test_parts_of_tables_do_not_depend_on_the_order_of_conditions():
+    """Sections of M-RoPE: the part for places 2 to 4 is bounded by two conditions."""
+    place, table = ex.index("place", number(8)), Table("random", numpy.random.default_rng(3).standard_normal(8))
+    low, high = ex.less(place, number(2)), ex.less(place, number(5))
+    element = ex.read(table, (place,), "real")
+    value = ex.choose(low, X, ex.choose(high, ex.multiply(element, Y), ex.multiply(element, X)))
+    for conditions in ([low, high], [high, low]):
+        forms = algebra()
+        parts = ex.walk(forms._cases(forms.normal(value), conditions))
+        found = {part.args[0].elements.shape for part in parts if part.op == "read" and reads_table(part)}
+        assert found == {(3,)}, conditions
