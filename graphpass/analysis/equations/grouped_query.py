@@ -17,10 +17,9 @@ from graphpass.analysis.caches.masks import find_elements, find_masks
 from graphpass.analysis.equations.activations import find_activations
 from graphpass.analysis.equations.head_sizes import HEADS_OF, PAIRS_OF, ROTATED_HEADS_OF
 from graphpass.analysis.equations.rotation import Rotation, find_rotation
-from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import UnknownError
 from graphpass.analysis.symbolic.expressions import ZERO, number
-from graphpass.analysis.symbolic.places import digits
+from graphpass.analysis.symbolic.places import digits, index_along
 from graphpass.analysis.symbolic.sizes import infer_sizes
 from graphpass.ir.cache import BHSD, Cache
 from graphpass.ir.graph import Node, Value
@@ -231,11 +230,12 @@ def _check_copies(model: Model, node: Node, cache: Appended, heads: int, *, is_t
     elements = model.analysis(find_elements).cut(cache.whole, model.analysis(find_activations))
     count = fixed_size(cache.past, 1) or 1
     copied = cache.copies[-1] if cache.copies else cache.whole
-    place = tuple(ex.index(f"copy {axis}", size) for axis, size in enumerate(elements.shape(copied)))
+    sizes = elements.shape(copied)
+    place = tuple(index_along(f"copy {axis}", size) for axis, size in enumerate(sizes))
     # The product broadcasts a single head.
     of_each = {count, heads} if count == 1 or count == heads else {heads}
-    if len(place) == 4 and place[1].args[1].as_number in of_each:
-        groups = number(int(place[1].args[1].as_number or 1) // count)
+    if len(place) == 4 and sizes[1].as_number in of_each:
+        groups = number(int(sizes[1].as_number or 1) // count)
         rest = place[:1:-1] if is_transposed else place[2:]
         own = place[0], digits(place[1], groups)[0] if count > 1 else ZERO, *rest
         if elements.of(copied, place) is elements.of(cache.whole, own):

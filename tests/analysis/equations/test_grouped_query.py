@@ -60,3 +60,17 @@ def test_masks_beside_positions_are_kept(name):
     assert isinstance(group, GroupedQuery)
     bias = group.mask if isinstance(group.mask, Miss) else None
     assert (bias is not None) == (name == "bloom")
+
+
+@pytest.mark.parametrize("kv_heads", [1, 2])
+def test_a_batch_of_one_row(kv_heads):
+    """The batch may be a fixed size, as in exports of one row."""
+    model = tiny_model(replace(FAMILIES["llama"], kv_heads=kv_heads), layers=1)
+    ports = (*model.proto.graph.input, *model.proto.graph.output, *model.proto.graph.value_info)
+    for size in (size for port in ports for size in port.type.tensor_type.shape.dim):
+        if size.dim_param == "batch":
+            size.dim_value = 1
+    model.mark_edited()
+    assert model.graph.parameters["input_ids"].shape[0] == 1
+    (group,) = read(model)
+    assert isinstance(group, GroupedQuery), group
