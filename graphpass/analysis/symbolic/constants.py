@@ -63,7 +63,8 @@ def read_numbers(graph: Graph, value: Value) -> numpy.ndarray | None:
         value: Output of a Constant.
 
     Returns:
-        ``None`` if it cannot be read, or its bytes are not the elements: several in a byte, or reals of 8 bits.
+        The elements, bf16 as f32. ``None`` if it cannot be read, or its bytes are not the elements: several in a byte,
+        or reals of 8 bits.
     """
     try:
         constant = graph.constant(value, LARGEST_MASK)
@@ -71,7 +72,10 @@ def read_numbers(graph: Graph, value: Value) -> numpy.ndarray | None:
         return None
     is_number = value.element_type in INTEGERS | REALS | {"boolean", "dynamic"}
     is_whole = constant is not None and value.shape in {None, constant.shape}
-    return constant if is_number and is_whole else None
+    if constant is None or not is_number or not is_whole:
+        return None
+    # NumPy has no real type of that name, so the elements would be read as integers.
+    return constant.astype("float32") if value.element_type == "bf16" else constant
 
 
 def constant_element(graph: Graph, value: Value, index: tuple[Expr, ...]) -> Expr | None:

@@ -33,6 +33,20 @@ def test_elements_outside_a_constant_are_unknown(place, number):
     assert (None if found is None else found.as_number) == number
 
 
+@pytest.mark.parametrize("element_type", ["BFLOAT16", "FLOAT16", "FLOAT"])
+def test_elements_of_16_bits_are_real(element_type):
+    """Attention sinks of a model in bf16 are one table with those of its conversion to f32."""
+    code = TensorProto.DataType.Value(element_type)
+    numbers = helper.make_tensor("c", code, [3], [0.5, -1.25, 3.0])
+    port = helper.make_tensor_value_info("c", code, [3])
+    graph = helper.make_graph([helper.make_node("Constant", [], ["c"], value=numbers)], "g", [], [port])
+    model = OnnxModel(helper.make_model(graph))
+    value = next(model.graph.of_op("Constant")).outputs[0]
+    found = constant_element(model.graph, value, (ex.index("place", ex.number(3)),))
+    assert found.sort == "real"
+    assert found.args[0].elements.tolist() == [0.5, -1.25, 3.0]
+
+
 @pytest.mark.parametrize(
     ("vector", "reads"),
     [
