@@ -122,7 +122,11 @@ class ORTGenAI(ORT):
         """
         require_onnx(model, self.name)
         if (reason := why_no_audio(model)) is not None:
-            raise UnsupportedError("GP397", f"onnxruntime-genai does not support this model: {reason}")
+            raise UnsupportedError(
+                "GP397",
+                f"onnxruntime-genai does not support this model: {reason}",
+                "use --target ort for programs that call ONNX Runtime, or --target cpu for openvino.genai",
+            )
         return super().encoder_pipeline(model, first)
 
     def decoder_pipeline(self, model: Model, first: Path | None) -> tuple[Pass[Any], ...]:
@@ -136,7 +140,11 @@ class ORTGenAI(ORT):
         """
         require_onnx(model, self.name)
         if not is_merged(model.graph) and (reason := why_no_whisper(model)) is not None:
-            raise UnsupportedError("GP397", f"onnxruntime-genai does not support this model: {reason}")
+            raise UnsupportedError(
+                "GP397",
+                f"onnxruntime-genai does not support this model: {reason}",
+                "use --target ort for programs that call ONNX Runtime, or --target cpu for openvino.genai",
+            )
         return super().decoder_pipeline(model, first)
 
     def predict(self, model: Model, inventory: Inventory) -> tuple[Finding, ...]:

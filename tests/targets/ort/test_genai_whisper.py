@@ -223,4 +223,5 @@ def test_unsupported_forms_are_refused(model, target, reason, tmp_path, capfd):
     done = in_process(capfd, "convert", export(model, "onnx"), "-o", tmp_path / "out", "--target", target)
     assert done.code in {2, 4}
     assert done.err.startswith(f"error: {reason}")
+    assert "hint: " in done.err
     assert not (tmp_path / "out").exists()
