@@ -211,6 +211,8 @@ def stages(model: Model, parts: GenaiParts) -> dict[str, Any]:
 def require_tokens(model: Model, source: Path | None) -> None:
     """Check that the token ids are known from which onnxruntime-genai computes the positions of images.
 
+    A decoder without an embedding model is refused later, for that reason.
+
     Args:
         model: The decoder.
         source: A file of the input, in the folder of its configurations.
@@ -221,7 +223,7 @@ def require_tokens(model: Model, source: Path | None) -> None:
     """
     known = _tokens(source)
     missing = [name for name in _PLACES if name not in known]
-    if _rotates(model) and missing:
+    if _rotates(model) and missing and find_parts(model) is not None:
         reason = f"{missing[0]} is not known, and onnxruntime-genai needs it to compute positions of images"
         raise PreconditionError("GP396", reason, "copy config.json of the checkpoint into the folder of the models")
 

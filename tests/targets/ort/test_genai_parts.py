@@ -193,6 +193,12 @@ def test_unknown_tokens_of_images_are_refused(folder):
     assert require_tokens(graphpass.load(folder / DECODER), FOLDER / DECODER) is None
 
 
+def test_a_decoder_alone_is_refused_for_its_embeddings(tmp_path, capfd):
+    shutil.copytree(FOLDER / "decoder", tmp_path / "in")
+    done = in_process(capfd, "convert", tmp_path / "in", "-o", tmp_path / "out", "--target", "ort-genai{context=64}")
+    assert "its input inputs_embeds is fed only in folders that also have one model of the embedding" in done.err
+
+
 def test_features_of_another_rank_are_refused(folder):
     text = "%pixel_values = Parameter : f32[1, n, 32]\n%y = Relu(%pixel_values)\nResult(%y) {name=image_features}"
     graphpass.save(parse_model(text, dialect="onnx"), folder / "vision_encoder/model.onnx")
