@@ -36,6 +36,7 @@ from graphpass.ir.miss import Miss, MissError
 from graphpass.ir.model import Model
 from graphpass.ir.operators import SIZE_PORTS, SLICES
 from graphpass.ir.phase import Phase
+from graphpass.ir.values import fixed_size
 from graphpass.targets.constant_windows import constant_window
 from graphpass.targets.npu.names import EDITING_INPUTS, GO_BACK, KNOWN_INPUTS, START_AGAIN
 from graphpass.targets.npu.values import is_transposed, misreads, reordered
@@ -100,6 +101,10 @@ def _whole(model: Model, inventory: Inventory) -> Iterator[Finding]:
     if node is not None:
         reason = f"the size of the result of {node.op} depends on computed values, so its shape cannot be static"
         yield Finding.of_model(model, "refused", reason, _RESHAPE, node)
+    if any(_multiplies_by_experts(model.graph, node) for node in model.graph.of_op("MatMul")):
+        for node in islice(model.graph.of_op("MVN"), 1):
+            reason = "NPUW splits off batched experts, and loses operands of MVN: run lower-mvn"
+            yield Finding.of_model(model, "refused", reason, _COMPILED, node)
     for miss in islice(not_widened(model.graph), 1):
         yield Finding.of_model(model, "refused", miss.reason, _WEIGHTS, miss.node)
     for node in unpatched_window(model.graph):
@@ -108,6 +113,16 @@ def _whole(model: Model, inventory: Inventory) -> Iterator[Finding]:
             "LessEqual) of BitwiseAnds"
         )
         yield Finding.of_model(model, "wrong", reason, _MASKS, node)
+
+
+def _multiplies_by_experts(graph: Graph, node: Node) -> bool:
+    """Return whether a product's second operand has a constant matrix for each of several experts."""
+    weights, count = node.source(1), fixed_size(node.source(1), 0)
+    if weights.rank != 3 or count in {None, 1} or fixed_size(node.source(), 0) != count:
+        return False
+    return all(
+        made.op not in {"Parameter", "ReadValue"} for made in graph.backward([weights], lambda node: node.inputs)
+    )
 
 
 def data_dependent(graph: Graph) -> Node | None:

@@ -15,7 +15,7 @@ from graphpass.analysis.attention.rotary import positions_of_angles
 from graphpass.passes.devices.reshape_results import ReshapeResults
 from graphpass.passes.masks.expose_window import ExposeWindow
 from graphpass.targets import check_model
-from graphpass.testing import run
+from graphpass.testing import parse_model, run
 
 
 def reordered(model):
@@ -136,6 +136,26 @@ def test_a_product_before_a_state_is_mistaken_for_the_logits():
     assert result.statistics == {"results reshaped": 1}
     assert checked(after).holds
     assert not run_passes(after, ReshapeResults())[1].changed
+
+
+EXPERTS = """%input_ids = Parameter : i64[b, n]
+%table = Constant : f32[32, 16]
+%hidden = Gather(%table, %input_ids, 0) : f32[b, n, 16]
+%normed = MVN(%hidden, [2]) {normalize_variance=true, eps=0.00001, eps_mode=inside_sqrt} : f32[b, n, 16]
+%rows = Reshape(%normed, [1, -1, 16]) {zero_keeps=false} : f32[1, ?, 16]
+%tiled = Tile(%rows, [4, 1, 1]) : f32[4, ?, 16]
+%weights = Constant : f32[COUNT, 16, 16]
+%product = MatMul(%tiled, %weights) : f32[4, ?, 16]
+Result(%product) {name=logits}
+"""
+
+
+@pytest.mark.parametrize(("count", "refused"), [(4, True), (1, False)])
+def test_norms_beside_batched_experts_are_refused(count, refused):
+    """As DBRX is after batch-experts; NPUW ends with undeclared parameters."""
+    model = parse_model(EXPERTS.replace("COUNT", str(count)), "openvino")
+    reasons = [finding.reason or "" for finding in check_model(model, "npu", confirm=False).findings]
+    assert any("run lower-mvn" in reason for reason in reasons) == refused
 
 
 @pytest.mark.parametrize("output", ["hidden states", "another product"])
