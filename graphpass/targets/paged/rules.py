@@ -16,13 +16,15 @@ from graphpass.analysis.attention.types import Attention
 from graphpass.analysis.caches.masks import find_masks
 from graphpass.analysis.equations.activations import position_counters
 from graphpass.analysis.symbolic.expressions import ZERO
-from graphpass.analysis.symbolic.folding import fold_scalar
+from graphpass.analysis.symbolic.folding import fold, fold_scalar
 from graphpass.engine.findings import Finding
 from graphpass.ir.cache import Cache, Inventory
 from graphpass.ir.graph import Graph, Use, Value
+from graphpass.ir.inputs import token_input
 from graphpass.ir.miss import Miss, MissError
 from graphpass.ir.model import Model
 from graphpass.ir.operators import RECURRENCES
+from graphpass.ir.values import fixed_size
 from graphpass.targets.chain import data_uses, trace_operand
 from graphpass.targets.constant_windows import constant_window
 from graphpass.targets.rules import attention_findings, dropped_quantizers, require_fused
@@ -63,6 +65,7 @@ def predict(model: Model, inventory: Inventory) -> tuple[Finding, ...]:
         *dropped_quantizers(model),
         *attention,
         *rest,
+        *_single_rows(model.graph),
         *(_left_inputs(model.graph) if inventory.kind == "kv" else ()),
     )
 
@@ -172,6 +175,19 @@ def _numbers(model: Model, inventory: Inventory, attention: dict[str, Finding]) 
         if node.op != "Range" or fold_scalar(model.graph, node.input(0)) == 0:
             reason = "it counts positions by lengths of the step, which are those of several sequences here"
             yield Finding("input", "position_ids", "wrong", node=node.name, reason=reason, source=_POSITIONS)
+            return
+
+
+def _single_rows(graph: Graph) -> Iterator[Finding]:
+    """Yield a finding on the first Reshape to one row, if the batch is fixed."""
+    tokens = token_input(graph)
+    if tokens is None or fixed_size(tokens, 0) is None:
+        return
+    for node in graph.of_op("Reshape"):
+        shape = fold(graph, node.inputs[1])
+        if shape is not None and shape.tolist()[:2] == [1, -1]:
+            reason = "it reshapes to one row, and each token becomes a row: export a dynamic batch"
+            yield Finding("input", tokens.name, "refused", node=node.name, reason=reason, source=_TRANSFORMATION)
             return
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from openvino import opset13
 from support.loaded import openvino_model
 from support.models import exporters, hybrids
 from targets import state_mutants
@@ -86,3 +87,25 @@ def test_a_recurrence_in_another_loop_is_not_found():
 def test_all_tokens_get_one_position():
     (found,) = failing(openvino_model("granitemoehybrid"))
     assert (found.verdict, found.name, found.node) == ("wrong", "position_ids", "__module.model/aten::add/Add")
+
+
+def of_one_row(row):
+    """A decoder with a batch of one, whose Reshapes name the batch as ``row``."""
+    model = openvino_model("llama").clone()
+    model.ov_model.reshape({"input_ids": [1, -1], "attention_mask": [1, -1], "position_ids": [1, -1], "beam_idx": [1]})
+    for op in model.ov_model.get_ops():
+        sizes = list(op.get_output_partial_shape(0))[2:] if op.get_type_name() == "Reshape" else []
+        if len(sizes) == 2 and all(size.is_static for size in sizes):  # hidden states to heads
+            shape = [row, -1, *(size.get_length() for size in sizes)]
+            op.input(1).replace_source_output(opset13.constant(shape).output(0))
+    model.ov_model.validate_nodes_and_infer_types()
+    model.mark_edited()
+    return model
+
+
+@pytest.mark.parametrize(("row", "verdicts"), [(1, {"refused"}), (0, set())])
+def test_reshapes_to_one_row_are_refused(row, verdicts):
+    """Each token becomes a row; the plugin failed at the first prompt."""
+    found = [finding for finding in check_model(of_one_row(row), "paged").findings if not finding.holds]
+    assert {finding.verdict for finding in found} == verdicts
+    assert all("export a dynamic batch" in finding.reason for finding in found)
