@@ -42,5 +42,6 @@ def in_static_int8(
     products = [node.name for node in proto.graph.node if node.op_type == "MatMul"]
     rounded = [name for name in products if not any(part in name for part in keeps)]
     chosen = {"op_types_to_quantize": ["MatMul"], "nodes_to_quantize": rounded}
-    quantize_static(source, file, Steps(proto, seed), activation_type=rounded_to, **chosen)
+    # The tool writes beside a file that it reads.
+    quantize_static(onnx.load(source), file, Steps(proto, seed), activation_type=rounded_to, **chosen)
     return file

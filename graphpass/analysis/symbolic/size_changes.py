@@ -59,8 +59,10 @@ def _cut(sizes: OperandSizes, change: AxisChange, shape: Vector) -> Expr | None:
         size = subtract(stop, begin)
         if (count := size.as_number) is not None and count <= 0:
             return ZERO
-        if sizes.is_exact and begin is not ZERO and not (is_natural(begin) and is_natural(size)):
-            # x[-4:] is shorter on a shorter axis, and x[1:] on an empty one.
+        is_within = is_natural(begin) and is_natural(size)
+        if sizes.is_exact and begin is not ZERO and not is_within and len(dimensions(whole)) == 1:
+            # x[-4:] is shorter on a shorter axis, and x[1:] on an empty one. An axis of several dimensions is a state
+            # followed by new tokens; the state is as long as the slice.
             return None
         own = {atom for atom, _ in dimensions(whole)}
         if is_linear(size) and any(factor < 0 and atom in own for atom, factor in dimensions(size)):

@@ -245,7 +245,7 @@ def test_a_scale_may_be_computed_from_the_size_of_a_head():
 
 def test_external_positions_count_tokens_with_right_padding(monkeypatch):
     """Stand in for nemotron: no kernel takes its rotation of a quarter, and its graph counts places."""
-    monkeypatch.setattr("graphpass.analysis.equations.grouped_query._ROTATED_HEADS_OF", 32)
+    monkeypatch.setattr("graphpass.analysis.equations.grouped_query.ROTATED_HEADS_OF", 32)
     result = run_once(onnx_model("gemma2"), "fuse-group-query-attention{padding=right,context=128}").model
     assert count_operators(result)["RotaryEmbedding"] == 8
     assert compare(exported("gemma2/onnx"), result, steps=4, padding="right").passed

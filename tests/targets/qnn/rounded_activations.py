@@ -54,7 +54,7 @@ def with_rounded_activations(source: Path, folder: Path, activations: str) -> Pa
     model = onnx.load(source / "model.onnx")
     kind, weights = _TYPES[activations]
     quantize_static(
-        str(source / "model.onnx"),
+        onnx.load(source / "model.onnx"),
         str(folder / "model.onnx"),
         _Prompts(model),
         quant_format=QuantFormat.QDQ,
