@@ -11,7 +11,6 @@ from graphpass.analysis.symbolic.nodes import (
     Expr,
     Monomial,
     Polynomial,
-    contains,
     from_polynomial,
     length,
     number,
@@ -130,27 +129,6 @@ def _times(left: Expr, right: Expr) -> Expr:
 
 def _minus(left: Expr, right: Expr) -> Expr:
     return _plus(left, _times(right, number(-1)))
-
-
-def extreme_along(expr: Expr, variable: Expr, *, largest: bool) -> Expr | None:
-    """Return the largest or smallest value of an integer over all values of an index.
-
-    Args:
-        expr: The integer.
-        variable: The index variable.
-        largest: Whether to return the largest value.
-
-    Returns:
-        The value; ``None`` unless ``expr`` is proven to rise or fall with the index, which has a value in every step.
-    """
-    slope, rest = _split(polynomial(expr), variable)
-    last = _plus(variable.args[1], number(-1))
-    if slope is None or contains((slope, rest), variable) or not is_natural(last):
-        return None
-    rises = is_natural(slope)
-    if not (rises or is_natural(_times(slope, number(-1)))):
-        return None
-    return _plus(rest, _times(slope, last)) if rises == largest else rest
 
 
 def divided(expr: Expr, divisor: Expr) -> tuple[Expr, Expr] | None:

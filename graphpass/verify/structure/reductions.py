@@ -6,7 +6,6 @@ from collections.abc import Generator
 from functools import reduce
 
 from graphpass.analysis.symbolic import expressions as ex
-from graphpass.analysis.symbolic.bounds import extreme_along
 from graphpass.analysis.symbolic.elements import Element, Request, Rule, Steps, UnknownError
 from graphpass.analysis.symbolic.expressions import ZERO, Expr
 from graphpass.analysis.symbolic.operators.reductions import reduced_axes, unreduced
@@ -61,13 +60,7 @@ def _extreme(op: str) -> Rule:
         if not bounds:
             return body
         definitions = definitions_of(element)
-        body = definitions.algebra.normal(body)
-        for bound in bounds if body.sort == "int" else ():
-            end = extreme_along(body, bound, largest=op == "ReduceMax")
-            body, bounds = (body, bounds) if end is None else (end, [other for other in bounds if other is not bound])
-        if not bounds:
-            return body
-        result = definitions.abstract(op, (), (body,), bounds)
+        result = definitions.abstract(op, (), (definitions.algebra.normal(body),), bounds)
         return ex.read(result.args[0], result.args[1:], body.sort)
 
     def rule(element: Element) -> Steps:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from graphpass.analysis.symbolic import expressions as ex
-from graphpass.analysis.symbolic.bounds import divided, extreme_along, is_natural, quotient
+from graphpass.analysis.symbolic.bounds import divided, is_natural, quotient
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, number
 
 BATCH, PAST, LENGTH = ex.length("batch", 1), ex.length("past"), ex.length("length", 1)
@@ -35,29 +35,6 @@ FREE = ex.read("position_ids", (B, Q), "int")
 )
 def test_signs_follow_from_ranges(expr, natural):
     assert is_natural(expr) is natural
-
-
-@pytest.mark.parametrize(
-    ("expr", "variable", "least", "largest"),
-    [
-        (ex.add(PAST, Q), Q, PAST, ex.subtract(TOTAL, ONE)),
-        (
-            ex.subtract(PAST, ex.multiply(number(2), Q)),
-            Q,
-            ex.add(PAST, number(2), ex.multiply(number(-2), LENGTH)),
-            PAST,
-        ),
-        (ex.multiply(PAST, Q), Q, ZERO, ex.multiply(PAST, ex.subtract(LENGTH, ONE))),
-        (PAST, Q, PAST, PAST),
-        (ex.multiply(Q, Q), Q, None, None),
-        (ex.add(FREE, Q), Q, None, None),
-        (ex.multiply(ex.subtract(PAST, ONE), Q), Q, None, None),
-        (ex.index("p", PAST), ex.index("p", PAST), None, None),
-    ],
-)
-def test_extremes_along_an_index(expr, variable, least, largest):
-    assert extreme_along(expr, variable, largest=False) is least
-    assert extreme_along(expr, variable, largest=True) is largest
 
 
 def test_flat_indices_divide():

@@ -21,19 +21,6 @@ def test_extremes_along_axes_of_unknown_size(kind):
     assert not is_equal(reference, model_of_function(body.format(kind).replace("0, 1", "0, 2"), inputs))
 
 
-@pytest.mark.parametrize(("kind", "end", "other"), [("ReduceMax", "last", "first"), ("ReduceMin", "first", "last")])
-def test_extremes_of_positions_are_their_ends(kind, end, other):
-    """As the largest position, by which longrope selects a table."""
-    positions = """
-        first = Constant <value_int = 3> () step = Constant <value_int = 1> () sizes = Shape (x)
-        length = Gather (sizes, step) last = Add (first, length) limit = Add (last, step)
-        places = Range (first, limit, step)"""
-    body = f"{positions} extreme = {kind} <keepdims = 0> (places) y = Add (x, extreme)"
-    inputs = "int64[rows, columns, width] x"
-    assert is_equal(model_of_function(body, inputs), model_of_function(f"{positions} y = Add (x, {end})", inputs))
-    assert not is_equal(model_of_function(body, inputs), model_of_function(f"{positions} y = Add (x, {other})", inputs))
-
-
 def of_integers(body: str) -> OnnxModel:
     """Return a model of positions ``hidden``, with constants 0 to 4."""
     constants = "".join(f"{name} = Constant <value_int = {value}> ()\n" for value, name in enumerate("abcde"))
