@@ -9,6 +9,7 @@ from typing import Any
 import numpy
 
 from graphpass.errors import UsageError
+from graphpass.ir.bodies import WITH_BODIES
 from graphpass.ir.element_types import ELEMENT_TYPES
 from graphpass.ir.model import Model
 from graphpass.ir.operators import LOOP_ENTRIES, LOOP_EXITS
@@ -17,7 +18,7 @@ from graphpass.ir.text.parser import parse_text
 from graphpass.ir.text.statements import Literal, Statement, TensorType
 from graphpass.ir.types import Dialect
 
-_WITH_BODIES = frozenset({"If", "Loop", "Scan", "TensorIterator"}) | LOOP_ENTRIES | LOOP_EXITS
+_IN_VIEWS = LOOP_ENTRIES | LOOP_EXITS | {*WITH_BODIES}
 
 
 def parse_model(text: str, dialect: Dialect = "onnx", *, opset: int = 21) -> Model:
@@ -153,7 +154,7 @@ class _Builder:
             (type_,) = statement.types
             element_type, shape = type_.element_type, type_.shape
         prefix, _, own = kind.rpartition(".")
-        if own in _WITH_BODIES:
+        if own in _IN_VIEWS:
             raise ValueError("the text form has no bodies")
         if kind == "Constant" and sources:
             return sources

@@ -33,7 +33,10 @@ from graphpass.ir.graph import Graph, Node
 from graphpass.ir.model import Model
 from graphpass.ir.types import Port
 
-_WITH_BODIES = ("If", "Loop", "Scan", "TensorIterator")
+#: Operators that run a body once for each token or slice.
+LOOPS = ("Loop", "Scan", "TensorIterator")
+
+WITH_BODIES = ("If", *LOOPS)
 
 
 def inlined(model: Model) -> Model:
@@ -47,7 +50,7 @@ def inlined(model: Model) -> Model:
 
 
 def _inlined(model: Model) -> Model:
-    return _Inlined(model) if any(True for _ in model.graph.of_op(*_WITH_BODIES)) else model
+    return _Inlined(model) if any(True for _ in model.graph.of_op(*WITH_BODIES)) else model
 
 
 class _Inlined(Model):

@@ -221,6 +221,11 @@ NORM_WEIGHTS = (14, 15)
 PAGED_NORM_WEIGHTS = (12, 13)
 
 
+def stores_window(node: Node) -> bool:
+    """Return whether a GroupQueryAttention stores only the positions that its window shows."""
+    return bool(node.attributes.get("sliding_window_cache"))
+
+
 def normalizes_heads(node: Node) -> bool:
     """Return whether attention has weights of norms of query or key.
 

@@ -18,6 +18,9 @@ from graphpass.storage.weight_file import WeightFile
 
 _THREAD = "graphpass: copies"
 
+#: Links to the open files of a process, by descriptor.
+_OPEN_FILES = Path("/proc/self/fd")
+
 
 class _Copy:
     """A file without a name; ``done`` states whether the thread copied the content."""
@@ -27,7 +30,7 @@ class _Copy:
         self.done: Future[bool] = Future()
 
 
-_COPIES: ContextVar[Mapping[WeightFile, _Copy]] = ContextVar("copies", default={})  # noqa: B039 - never changed
+_COPIES: ContextVar[dict[WeightFile, _Copy] | None] = ContextVar("copies", default=None)
 
 
 @contextlib.contextmanager
@@ -48,7 +51,7 @@ def copying_ahead(files: Iterable[WeightFile], folder: Path) -> Iterator[None]:
             if file.size >= LARGE and (descriptor := _nameless(folder)) is not None:
                 stack.callback(os.close, descriptor)
                 copies[file] = _Copy(descriptor)
-        thread = threading.Thread(target=_fill, args=(copies, stopped), name=_THREAD, daemon=True)
+        thread = threading.Thread(target=_fill, args=({**copies}, stopped), name=_THREAD, daemon=True)
         thread.start()
         stack.callback(thread.join)
         stack.callback(stopped.set)
@@ -57,7 +60,7 @@ def copying_ahead(files: Iterable[WeightFile], folder: Path) -> Iterator[None]:
 
 
 def take_copy(source: Path, target: Path) -> bool:
-    """Give the copy that `copying_ahead` made of a file its name, after it is complete.
+    """Give the copy that `copying_ahead` made of a file its name, once.
 
     Args:
         source: The file.
@@ -70,15 +73,16 @@ def take_copy(source: Path, target: Path) -> bool:
         OSError: The file system reports an error; `FileExistsError` if ``target`` exists.
     """
     copies = _COPIES.get()
-    if not copies or (copy := copies.get(WeightFile.of(source))) is None or not copy.done.result():
+    # A second name would be a hard link, and not another copy.
+    if not copies or (copy := copies.pop(WeightFile.of(source), None)) is None or not copy.done.result():
         return False
     # A folder's descriptor selects linkat, which follows the symbolic link; link does not. The path is absolute.
-    os.link(f"/proc/self/fd/{copy.descriptor}", target, src_dir_fd=copy.descriptor, follow_symlinks=True)
+    os.link(_OPEN_FILES / str(copy.descriptor), target, src_dir_fd=copy.descriptor, follow_symlinks=True)
     return True
 
 
 def _nameless(folder: Path) -> int | None:
-    if not (hasattr(os, "O_TMPFILE") and hasattr(os, "O_DIRECT")):
+    if not (hasattr(os, "O_TMPFILE") and hasattr(os, "O_DIRECT") and _OPEN_FILES.exists()):
         return None
     try:
         return os.open(folder, os.O_TMPFILE | os.O_WRONLY | os.O_DIRECT, 0o666)
@@ -99,5 +103,5 @@ def _fill_one(file: WeightFile, copy: _Copy, stopped: threading.Event) -> None:
                 reserve(copy.descriptor, file.size)
                 done = copy_past_cache(stream.fileno(), file.size, copy.descriptor, stopped)
         copy.done.set_result(done and file.unchanged)
-    except OSError as error:
+    except Exception as error:  # noqa: BLE001 - raised again where the copy is taken
         copy.done.set_exception(error)

@@ -53,6 +53,14 @@ def test_other_files_have_no_copy(source, tmp_path):
     assert not take_copy(source, tmp_path / "to")
 
 
+def test_further_copies_of_a_file_are_files_of_their_own(source, tmp_path):
+    with copying_ahead([WeightFile.of(source)], tmp_path):
+        copy_file(source, tmp_path / "to")
+        copy_file(source, tmp_path / "again")
+    assert (tmp_path / "again").read_bytes() == source.read_bytes()
+    assert not (tmp_path / "again").samefile(tmp_path / "to")
+
+
 def test_existing_files_are_kept(source, tmp_path):
     (tmp_path / "to").write_bytes(b"old")
     with copying_ahead([WeightFile.of(source)], tmp_path), pytest.raises(FileExistsError):

@@ -15,7 +15,7 @@ from graphpass.analysis.symbolic.elements import Elements
 from graphpass.ir.cache import AttentionBlock
 from graphpass.ir.graph import Graph, Value
 from graphpass.ir.model import Model
-from graphpass.ir.operators import ARITHMETIC, MOVES
+from graphpass.ir.operators import ARITHMETIC, MOVES, stores_window
 from graphpass.ir.values import fixed_size, multiplies_matrices
 from graphpass.progress import counting
 
@@ -54,7 +54,7 @@ def _described(graph: Graph, elements: Elements, attention: Attention) -> Attent
         mask=mask.parts,
         sinks=sinks,
         window=mask.window,
-        window_in=None if mask.window is None else "state" if node.attributes.get("sliding_window_cache") else "mask",
+        window_in=None if mask.window is None else "state" if stores_window(node) else "mask",
     )
 
 

@@ -24,6 +24,7 @@ from graphpass.ir.operators import (
     InnerState,
     inner_state,
     quantized_bits,
+    stores_window,
 )
 from graphpass.ir.types import Dimension
 from graphpass.ir.values import INTEGERS, fixed_size
@@ -103,7 +104,7 @@ def _axes(node: Node, state: InnerState) -> Axes:
 def _remarks(node: Node, state: InnerState) -> tuple[str, ...]:
     attributes = node.attributes
     remarks = []
-    if state.kind == "kv" and attributes.get("sliding_window_cache"):
+    if state.kind == "kv" and stores_window(node):
         remarks.append("the operator stores only its window: a window in the state")
     if attributes.get("past_present_share_buffer"):
         remarks.append("past and present share one buffer of a fixed capacity")

@@ -27,11 +27,13 @@ class OperandSizes(ABC):
         proves: Whether sizes are equal only if they are in every execution that succeeds; see
             `graphpass.analysis.symbolic.sizes`.
         is_exact: Whether the size of a slice is unknown unless its start is proven to be within the axis.
+        has_outer_cuts: Whether there is such a slice, whose start is not proven to be within the axis.
         iterations: The number of iterations of each loop.
         cut_short: Sizes of slices that may exceed the axis, and of the axis, by node and axis.
     """
 
     is_exact = False
+    has_outer_cuts = False
 
     def __init__(self, graph: Graph, known: Mapping[tuple[int, int], Expr], *, proves: bool) -> None:
         """Start without sizes.

@@ -60,10 +60,12 @@ def _cut(sizes: OperandSizes, change: AxisChange, shape: Vector) -> Expr | None:
         if (count := size.as_number) is not None and count <= 0:
             return ZERO
         is_within = is_natural(begin) and is_natural(size)
-        if sizes.is_exact and begin is not ZERO and not is_within and len(dimensions(whole)) == 1:
+        if begin is not ZERO and not is_within and len(dimensions(whole)) == 1:
             # x[-4:] is shorter on a shorter axis, and x[1:] on an empty one. An axis of several dimensions is a state
             # followed by new tokens; the state is as long as the slice.
-            return None
+            sizes.has_outer_cuts = True
+            if sizes.is_exact:
+                return None
         own = {atom for atom, _ in dimensions(whole)}
         if is_linear(size) and any(factor < 0 and atom in own for atom, factor in dimensions(size)):
             # x[-1:7] is shorter for a longer axis, and empty from 8 on.

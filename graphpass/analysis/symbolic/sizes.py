@@ -34,7 +34,8 @@ def infer_sizes(model: Model) -> Sizes:
 
 def infer_exact_sizes(model: Model) -> Sizes:
     """Return assumed sizes except of slices that may begin outside of their axis, for `Model.analysis`."""
-    return Sizes(model.graph, is_exact=True)
+    assumed = model.analysis(infer_sizes)
+    return Sizes(model.graph, is_exact=True) if assumed.has_outer_cuts else assumed
 
 
 class Sizes(SizeRules):

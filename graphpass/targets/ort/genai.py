@@ -121,12 +121,7 @@ class ORTGenAI(ORT):
             UsageError: GP226, an option does not apply to encoder-decoders.
         """
         require_onnx(model, self.name)
-        if (reason := why_no_audio(model)) is not None:
-            raise UnsupportedError(
-                "GP397",
-                f"onnxruntime-genai does not support this model: {reason}",
-                "use --target ort for programs that call ONNX Runtime, or --target cpu for openvino.genai",
-            )
+        _refuse(why_no_audio(model))
         return super().encoder_pipeline(model, first)
 
     def decoder_pipeline(self, model: Model, first: Path | None) -> tuple[Pass[Any], ...]:
@@ -139,12 +134,7 @@ class ORTGenAI(ORT):
             UnsupportedError: GP397, onnxruntime-genai does not support the decoder; otherwise as `pipeline`.
         """
         require_onnx(model, self.name)
-        if not is_merged(model.graph) and (reason := why_no_whisper(model)) is not None:
-            raise UnsupportedError(
-                "GP397",
-                f"onnxruntime-genai does not support this model: {reason}",
-                "use --target ort for programs that call ONNX Runtime, or --target cpu for openvino.genai",
-            )
+        _refuse(None if is_merged(model.graph) else why_no_whisper(model))
         return super().decoder_pipeline(model, first)
 
     def predict(self, model: Model, inventory: Inventory) -> tuple[Finding, ...]:
@@ -227,3 +217,14 @@ class ORTGenAI(ORT):
             "genai_config.json": whisper_config(encoder, decoder, source, self.context, self.device),
             **({} if processor is None else {"audio_processor_config.json": processor}),
         }
+
+
+def _refuse(reason: str | None) -> None:
+    """Refuse a model, if there is a reason.
+
+    Raises:
+        UnsupportedError: GP397, there is a reason.
+    """
+    if reason is not None:
+        hint = "use --target ort for programs that call ONNX Runtime, or --target cpu for openvino.genai"
+        raise UnsupportedError("GP397", f"onnxruntime-genai does not support this model: {reason}", hint)

@@ -223,7 +223,7 @@ def require_tokens(model: Model, source: Path | None) -> None:
     """
     known = _tokens(source)
     missing = [name for name in _PLACES if name not in known]
-    if _rotates(model) and missing and find_parts(model) is not None:
+    if _rotates(model) and missing and model.analysis(find_parts) is not None:
         reason = f"{missing[0]} is not known, and onnxruntime-genai needs it to compute positions of images"
         raise PreconditionError("GP396", reason, "copy config.json of the checkpoint into the folder of the models")
 

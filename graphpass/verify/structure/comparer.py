@@ -15,6 +15,7 @@ from graphpass.analysis.symbolic.expressions import Expr
 from graphpass.analysis.symbolic.places import index_along
 from graphpass.analysis.symbolic.step import LENGTH
 from graphpass.ir.inputs import KEPT_LOGITS, NEW_SLOTS, PAST_LENGTH, SOURCE_SLOTS
+from graphpass.ir.operators import stores_window
 from graphpass.ir.values import HALVES
 from graphpass.verify.parts import Plan
 from graphpass.verify.structure.algebra import Algebra
@@ -24,7 +25,6 @@ from graphpass.verify.structure.chunks import Chunks
 from graphpass.verify.structure.constants import Constants
 from graphpass.verify.structure.definitions import Definitions
 from graphpass.verify.structure.equal_layers import EqualLayers, LayerPair
-from graphpass.verify.structure.group_query import stores_window
 from graphpass.verify.structure.latents import expanded_caches, latent_leaves, latents_of, leaf_of
 from graphpass.verify.structure.leaves import CacheWindow, Leaf
 from graphpass.verify.structure.lengths import read_inputs

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from graphpass.analysis.symbolic.expressions import Expr
+from graphpass.ir.operators import ARITHMETIC, CASTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +37,8 @@ class Definition:
         return self.kind in _WRAPPING
 
 
-#: Operators on integers that are uninterpreted if their result may be out of range.
-_WRAPPING = frozenset({"Add", "Convert", "Multiply", "Negative", "Power", "Subtract"})
+#: Operators on integers that are uninterpreted if their result may be out of range; a quotient is in range.
+_WRAPPING = (CASTS | ARITHMETIC | {"Negative", "Power"}) - {"Divide"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from graphpass.analysis.symbolic.elements import Element, Rule, Steps, UnknownEr
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
 from graphpass.analysis.symbolic.rotary import rotated
 from graphpass.ir.graph import Node, Value
-from graphpass.ir.operators import NEW_TOKENS, NORM_WEIGHTS
+from graphpass.ir.operators import NEW_TOKENS, NORM_WEIGHTS, stores_window
 from graphpass.verify.structure.attention import HeadLayout, by_heads, known_heads
 from graphpass.verify.structure.tensors import closed, definitions_of
 
@@ -57,11 +57,6 @@ def _turned(element: Element, normed: Callable[[Expr], Steps], channel: Expr, at
     """Return an element of query or key after rotary embedding at position ``at``."""
     interleaved = bool(element.node.attributes.get("rotary_interleaved", 0))
     return (yield from rotated(element, (7, 8), interleaved, (at,), channel, normed))
-
-
-def stores_window(node: Node) -> bool:
-    """Return whether a GroupQueryAttention stores only the positions that its window shows."""
-    return bool(node.attributes.get("sliding_window_cache"))
 
 
 def _refuse_cache(element: Element) -> None:

@@ -13,7 +13,7 @@ from graphpass.analysis.symbolic.elements import Element, Index, OperatorTable, 
 from graphpass.analysis.symbolic.equal_sizes import as_dimension, dimension_name
 from graphpass.analysis.symbolic.expressions import ZERO, Expr
 from graphpass.analysis.symbolic.sizes import infer_exact_sizes
-from graphpass.ir.bodies import inlined
+from graphpass.ir.bodies import LOOPS, WITH_BODIES, inlined
 from graphpass.ir.graph import Node, Value
 from graphpass.ir.operators import SHAPE_READERS
 from graphpass.verify.structure.definition import Definition
@@ -25,9 +25,6 @@ from graphpass.verify.structure.weights import is_padded
 if TYPE_CHECKING:
     from graphpass.ir.model import Model
     from graphpass.verify.structure.constants import Constants
-
-#: Operators that run a body once for each token or slice.
-LOOPS = ("Loop", "Scan", "TensorIterator")
 
 #: Operators of `inlined` bodies for outputs of loops; below, for all ports of bodies.
 RESULTS = ("Final", "Stacked")
@@ -79,7 +76,7 @@ class ModelTensors(DefinedTensors):
 
     def assume(self, reference: DefinedTensors) -> None:
         super().assume(reference)
-        if isinstance(reference, ModelTensors) and any(self.graph.of_op(*LOOPS, "If")):
+        if isinstance(reference, ModelTensors) and any(self.graph.of_op(*WITH_BODIES)):
             self.bodies.assume(reference.bodies)
 
     def _inferred(self, dimension: Expr) -> Expr:
@@ -90,7 +87,7 @@ class ModelTensors(DefinedTensors):
         place, *axes = name if isinstance(name, tuple) else (None,)
         node = self.graph.nodes[place] if isinstance(place, int) else None
         # A size in the body may be named after the output of its own loop, which would not terminate.
-        if node is None or node.op not in (*LOOPS, "If") or dimension in self._asked:
+        if node is None or node.op not in WITH_BODIES or dimension in self._asked:
             return super()._inferred(dimension)
         port, axis = axes
         value = self.bodies.end_of(node, node.outputs[port])

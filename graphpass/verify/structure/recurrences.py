@@ -10,10 +10,11 @@ from graphpass.analysis.symbolic.elements import Element, Index, Rule, Steps, Un
 from graphpass.analysis.symbolic.expressions import ZERO, Expr, number
 from graphpass.analysis.symbolic.places import index_along
 from graphpass.dialects.attributes import native_attributes
+from graphpass.ir.bodies import LOOPS
 from graphpass.ir.graph import Graph, Node
 from graphpass.ir.operators import CASTS, KEEPS_ORDER
 from graphpass.ir.values import REALS
-from graphpass.verify.structure.model_tensors import LOOPS, BodyTensors, ModelTensors
+from graphpass.verify.structure.model_tensors import BodyTensors, ModelTensors
 from graphpass.verify.structure.tensors import closed, definitions_of
 
 if TYPE_CHECKING:
