@@ -15,6 +15,9 @@ VISUAL_MASK, VISUAL_FEATURES = "visual_pos_masks", "deepstack_visual_embeds"
 #: States of layers of a target for each token, besides its id, as drafts such as EAGLE-3's read them.
 TARGET_STATES = "hidden_states"
 
+#: Hidden states of an encoder ``[batch, positions, hidden]``, which a decoder's cross attention reads.
+ENCODER_STATES = "encoder_hidden_states"
+
 #: The new tokens, or their embeddings.
 TOKEN_INPUTS = ("input_ids", EMBEDDINGS)
 

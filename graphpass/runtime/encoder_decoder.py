@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.errors import UsageError
 from graphpass.io import load
 from graphpass.ir.model import Model
@@ -65,7 +66,7 @@ def find_encoder_decoder(path: Path) -> EncoderDecoder | None:
         raise UsageError("GP225", reason, _EXPORT)
     if not first.is_file():
         raise UsageError("GP225", f"{path} has {encoder.name}, but no decoder", f"add {first.name}")
-    if suffix == ".onnx" or not _is_stateful(first):
+    if not analyze_caches(load(first)).caches:
         reason = f"{path} has {first.name}, which has no caches, but not {later.name}"
         raise UsageError("GP225", reason, _EXPORT)
     return EncoderDecoder(encoder, first, None)
@@ -106,9 +107,3 @@ _BUILDER = ("encoder.onnx", "decoder.onnx")
 _PARTS = ("encoder_model", "decoder_model", "decoder_with_past_model", "decoder_model_merged")
 
 _FORMS = (("", ".onnx"), ("openvino_", ".xml"))
-
-
-def _is_stateful(decoder: Path) -> bool:
-    from graphpass.io import load
-
-    return any(True for _ in load(decoder).graph.of_op("ReadValue"))

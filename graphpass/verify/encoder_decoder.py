@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
 from graphpass.errors import UnsupportedError
 from graphpass.ir.model import Model
 from graphpass.ir.types import Port, shape_text
+from graphpass.progress import stage
 from graphpass.runtime.backends.encoder_decoder import EncoderDecoderModels, EncoderDecoderSession
 from graphpass.runtime.sessions.inputs import Array
 from graphpass.verify.comparison import Comparison, Divergence, SequenceRun
 from graphpass.verify.difference import OutputComparer, Tolerance
 from graphpass.verify.prompts import Vocabulary
 from graphpass.verify.request import ProofRequest
+from graphpass.verify.structure.encoder_decoders import compare_parts
 
 #: Lengths of the encoder's rows, and length of the decoder's prompt, of each sequence. Shorter rows are right-padded.
 _SEQUENCES = (((5,), 1), ((9,), 4), ((7, 5), 2))
@@ -27,7 +31,10 @@ def compare_encoder_decoders(
     atol: float | None = None,
     rtol: float | None = None,
 ) -> Comparison:
-    """Run two models on the same inputs and tokens; compare hidden states and logits.
+    """Compare two models: structures, then hidden states and logits on the same inputs.
+
+    The structures of the parts are compared as `graphpass.verify.structure.encoder_decoders` describes. Operators with
+    a condition on the batch size, row index or token ids that the reference lacks are a difference.
 
     Three sequences, each with a reset, a prefill and ``steps`` steps with the reference's greedy choice:
 
@@ -53,7 +60,12 @@ def compare_encoder_decoders(
     parts = [part for models in (reference, candidate) for part in (models.encoder, models.decoder, models.first)]
     usual = Tolerance.for_models(*(part for part in parts if part is not None))
     request = ProofRequest(steps=steps, atol=atol, rtol=rtol)
-    return _Lockstep(reference, candidate, request.tolerance(usual)).run(steps)
+    with stage("comparing structures"):
+        structure = compare_parts(reference, candidate)
+    comparison = _Lockstep(reference, candidate, request.tolerance(usual)).run(steps)
+    comparison = replace(comparison, structure=structure)
+    unlike = structure.difference(()) if structure is not None and comparison.passed else None
+    return comparison if unlike is None else comparison.diverging(f"{unlike.operator} {unlike.node}", unlike.reason)
 
 
 class _Lockstep:

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from graphpass.ir.model import Model
     from graphpass.runtime.sessions.inputs import Array
     from graphpass.verify.structure.caches import Carried
-    from graphpass.verify.structure.comparer import ComparedResult, Comparer
+    from graphpass.verify.structure.comparer import Comparer
+    from graphpass.verify.structure.question import ComparedResult
     from graphpass.verify.structure.regions import Unequal
     from graphpass.verify.structure.tensors import DefinedTensors
 

@@ -86,6 +86,20 @@ class StructureProof:
         """Return whether all operators are equal for every input."""
         return self.is_complete and self.operators == self.equal
 
+    def joined(self, other: StructureProof) -> StructureProof:
+        """Return the sum of this proof and that of another part or branch."""
+        return StructureProof(
+            self.operators + other.operators,
+            self.equal + other.equal,
+            self.unpadded + other.unpadded,
+            self.regions + other.regions,
+            min((rows for rows in (self.rows, other.rows) if rows is not None), default=None),
+            tuple(dict.fromkeys(self.assumed + other.assumed)),
+            tuple(dict.fromkeys(self.chunks + other.chunks)),
+            tuple(dict.fromkeys(self.added + other.added)),
+            other.fed if self.fed is None or (other.fed is not None and other.fed.difference) else self.fed,
+        )
+
     def difference(self, allowed: Collection[str]) -> Region | None:
         """Return the first operator of ``added`` and ``fed`` that may not differ, with the reason.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal, TypeAlias
 
 from graphpass.analysis.attention.find import Scores, find_attention, read_scores
@@ -11,11 +11,11 @@ from graphpass.analysis.symbolic.elements import Elements
 from graphpass.analysis.symbolic.equal_sizes import Vector, as_dimension, dimensions
 from graphpass.analysis.symbolic.expressions import ZERO, Expr
 from graphpass.analysis.symbolic.sizes import infer_sizes
-from graphpass.analysis.symbolic.step import BATCH, LENGTH, PAST, TOTAL
+from graphpass.analysis.symbolic.step import BATCH, ENCODED, LENGTH, PAST, TOTAL
 from graphpass.analysis.symbolic.table import TABLE
 from graphpass.ir.cache import Cache
 from graphpass.ir.graph import Graph, Value
-from graphpass.ir.inputs import TOKEN_INPUTS
+from graphpass.ir.inputs import ENCODER_STATES, TOKEN_INPUTS
 from graphpass.ir.model import Model
 from graphpass.ir.operators import CASTS, SHAPE_READERS
 from graphpass.ir.values import REALS
@@ -23,14 +23,18 @@ from graphpass.ir.values import REALS
 #: The padding mask ``[batch, past + length]`` and the positions ``[batch, length]``.
 MASK, POSITIONS = "attention_mask", "position_ids"
 
-Length: TypeAlias = Literal["batch", "past", "length", "total"]
-"""A length of one step: rows, positions before it, new tokens, positions after it."""
+Length: TypeAlias = Literal["batch", "past", "length", "total", "encoded"]
+"""A length of one step: rows, positions before it, new tokens, positions after it, positions of the encoder."""
 
 _INPUTS: dict[str, tuple[Length, Length]] = {
     # Tokens are first: a mask that multiplies them shares their dimension, which is the length.
     **dict.fromkeys((*TOKEN_INPUTS, POSITIONS), ("batch", "length")),
     MASK: ("batch", "total"),
+    ENCODER_STATES: ("batch", "encoded"),
 }
+
+#: The sequence axis of caches, by kind.
+_GROWN: dict[str, Length] = {"kv": "past", "cross": "encoded"}
 
 
 def step_lengths(model: Model, caches: Iterable[Cache]) -> dict[Expr, Length]:
@@ -38,7 +42,7 @@ def step_lengths(model: Model, caches: Iterable[Cache]) -> dict[Expr, Length]:
 
     Args:
         model: The model.
-        caches: Its caches; the sequence axis of ``kv`` caches is the past.
+        caches: Its caches; the sequence axis of ``kv`` caches is the past, that of ``cross`` caches the encoder's.
     """
     graph, sizes = model.graph, model.analysis(infer_sizes)
     shapes: list[tuple[Value, dict[int | None, Length]]] = [
@@ -47,8 +51,8 @@ def step_lengths(model: Model, caches: Iterable[Cache]) -> dict[Expr, Length]:
         if name in graph.parameters
     ]
     for cache in caches:
-        if cache.kind == "kv":
-            axes: dict[int | None, Length] = {cache.axes.batch: "batch", cache.axes.sequence: "past"}
+        if cache.kind in _GROWN:
+            axes: dict[int | None, Length] = {cache.axes.batch: "batch", cache.axes.sequence: _GROWN[cache.kind]}
             shapes.append((graph.reads[cache.read].outputs[0], axes))
     by_term: dict[Expr, Length] = {}
     for value, lengths in shapes:
@@ -78,18 +82,22 @@ def known_lengths(model: Model, caches: Iterable[Cache]) -> tuple[dict[Expr, Exp
         caches: Its caches; the sequence axis of ``kv`` caches is the past, which is 0 without such caches.
     """
     caches, graph, sizes = list(caches), model.graph, model.analysis(infer_sizes)
+    named = step_lengths(model, caches)
     attended = [_attended(model, attention) for attention in model.analysis(find_attention)]
     numbers = list(_row_numbers(graph))
     # Tokens are upstream of a mask that an indexer computes, but are not a mask.
-    made_of = _mask_inputs(graph, (mask for masks, _ in attended for mask in masks))
-    masks = [value for value in made_of if value not in numbers]
+    own, of_encoder = (
+        [value for value in _mask_inputs(graph, chosen) if value not in numbers]
+        for chosen in _split_masks(attended, named)
+    )
+    masks = [value for value in own if value not in of_encoder]
     seconds = [{as_dimension(shape[1]) for shape in map(sizes.shape, values) if shape} for values in (masks, numbers)]
     # If a mask has the length of the new tokens, the sizes are consistent only without a past.
     is_of_prompts = not seconds[0].isdisjoint(seconds[1] - {None})
     past = PAST if any(cache.kind == "kv" for cache in caches) and not is_of_prompts else ZERO
     total = TOTAL if past is PAST else LENGTH
-    names = {"batch": BATCH, "past": past, "length": LENGTH, "total": total}
-    lengths: dict[Expr, Expr] = {dimension: names[name] for dimension, name in step_lengths(model, caches).items()}
+    names = {"batch": BATCH, "past": past, "length": LENGTH, "total": total, "encoded": ENCODED}
+    lengths: dict[Expr, Expr] = {dimension: names[name] for dimension, name in named.items()}
     for value in numbers:
         _name(lengths, sizes.shape(value), LENGTH)
     for _, shapes in attended:
@@ -107,8 +115,21 @@ def known_lengths(model: Model, caches: Iterable[Cache]) -> tuple[dict[Expr, Exp
         if len(new) == 1:
             is_old = any(lengths.get(term) is LENGTH for term in terms)
             lengths.setdefault(new[0], total if len(terms) == 1 else past if is_old else LENGTH)
-    bits = frozenset(value.node for value in masks if _name(lengths, sizes.shape(value), total))
+    ends = (*((value, total) for value in masks), *((value, ENCODED) for value in of_encoder))
+    bits = frozenset(value.node for value, end in ends if _name(lengths, sizes.shape(value), end))
     return lengths, bits
+
+
+def _split_masks(
+    attended: Iterable[tuple[list[Value], list[Vector]]], named: Mapping[Expr, Length]
+) -> tuple[list[Value], list[Value]]:
+    """Return the masks of self-attention, and those of attention to positions of an encoder."""
+    own: list[Value] = []
+    of_encoder: list[Value] = []
+    for masks, shapes in attended:
+        keys = [named.get(term) for shape in shapes[1:] if len(shape) > 1 for term, _ in dimensions(shape[-2])]
+        (of_encoder if "encoded" in keys else own).extend(masks)
+    return own, of_encoder
 
 
 def _attended(model: Model, attention: Attention) -> tuple[list[Value], list[Vector]]:

@@ -9,6 +9,9 @@ from graphpass.analysis.symbolic.expressions import TRUE, Expr
 BATCH, PAST, LENGTH = ex.length("batch", 1), ex.length("past"), ex.length("length", 1)
 TOTAL = ex.add(PAST, LENGTH)
 
+#: Positions of an encoder, to which a decoder's cross attention attends.
+ENCODED = ex.length("encoded", 1)
+
 
 def is_input(expr: Expr) -> bool:
     """Return whether an expression is an element of an input."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.step_lengths import MASK
 from graphpass.analysis.symbolic import expressions as ex
-from graphpass.analysis.symbolic.elements import UnknownError
+from graphpass.analysis.symbolic.elements import Index, UnknownError
 from graphpass.analysis.symbolic.expressions import Expr
 from graphpass.analysis.symbolic.places import index_along
 from graphpass.analysis.symbolic.step import LENGTH
@@ -32,6 +31,7 @@ from graphpass.verify.structure.masks import KnownMasks
 from graphpass.verify.structure.model_tensors import ModelTensors
 from graphpass.verify.structure.moves import begins_at_1, moves_slots
 from graphpass.verify.structure.operators import table
+from graphpass.verify.structure.question import ComparedResult, Given, Question
 from graphpass.verify.structure.regions import upstream_operators
 from graphpass.verify.structure.rounded import rounded_caches
 from graphpass.verify.structure.rounded_constants import rounded_type, types_of_products
@@ -46,25 +46,6 @@ if TYPE_CHECKING:
 _WORK, _LEAST_WORK = 12, 8000
 
 
-@dataclass(frozen=True, slots=True)
-class ComparedResult:
-    """A result of both models: an output, or a cache after the step.
-
-    Attributes:
-        name: Name in the reference.
-        reference: Value in the reference.
-        candidate: Value in the candidate; ``None`` without a value of the same rank.
-        orders: Axes of both values, in a common order.
-        windows: For each model, the part to compare if its value is larger.
-    """
-
-    name: str
-    reference: Value
-    candidate: Value | None
-    orders: tuple[tuple[int, ...], tuple[int, ...]]
-    windows: tuple[CacheWindow | None, CacheWindow | None] = (None, None)
-
-
 class Comparer:
     """Symbolic comparison of two models, either for any padding or for batches without padding."""
 
@@ -72,7 +53,7 @@ class Comparer:
         self,
         models: tuple[Model, Model],
         weights: WeightDigests,
-        outputs: Iterable[str],
+        question: Question,
         layers: Plan | None = None,
         *,
         unpadded: bool,
@@ -82,7 +63,7 @@ class Comparer:
         Args:
             models: Reference and candidate.
             weights: Digests of their weights.
-            outputs: Names of outputs to compare.
+            question: The results to compare.
             layers: Their layers, of which equal ones are compared once; ``None`` to compare all.
             unpadded: Whether to assume rows without padding, with positions that continue the past.
         """
@@ -105,16 +86,18 @@ class Comparer:
 
         def tensors(side: int, more: Mapping[int, Leaf]) -> ModelTensors:
             leaves = {**leaves_of(models, pairs, side), **more}
-            inputs = read_inputs(models[side], leaves, unpadded=unpadded)
+            inputs = read_inputs(models[side], leaves, question.lengths[side], unpadded=unpadded)
             own = chunks[side]
             return ModelTensors(models[side], table(), inputs, definitions, both[side], own.rules, own.steps)
 
         first = tensors(0, latent_leaves(self.expanded, reference))
         more = {candidate.graph.reads[pair.cache.read].index: leaf_of(pair, first, candidate) for pair in self.expanded}
         self.sides = first, tensors(1, more)
+        for given in question.given:
+            self.sides[1].replace(given.candidate, partial(_in_place, first, given))
         self.sides[1].assume(first)
         # Layer by layer, because the number of elements in one evaluation is limited.
-        self.results = [*self._written(pairs), *self._outputs(outputs)]
+        self.results = [*self._written(pairs), *self._outputs(question.outputs), *question.results]
         self._layers = layers
 
     def _outputs(self, names: Iterable[str]) -> Iterable[ComparedResult]:
@@ -133,10 +116,12 @@ class Comparer:
             value, windows = written(self.models[1], extra.cache), (None, extra.window)
             yield ComparedResult(extra.cache.name, extra.source, value, (extra.order, (0, 1, 2, 3)), windows)
         for cache in analyze_caches(self.models[0]).caches:
+            pair = by_name.get(cache.name)
             value = written(self.models[0], cache)
+            if value is None and pair is not None and pair.candidate.write is not None:
+                value = self.models[0].graph.reads[cache.read].outputs[0]
             if value is None or cache in replaced:
                 continue
-            pair = by_name.get(cache.name)
             if pair is None:
                 yield ComparedResult(cache.name, value, None, ((), ()))
             else:
@@ -308,3 +293,9 @@ class Comparer:
             definitions = self.sides[0].definitions
             left, right = (definitions.abstract("result", (), (side,), ()) for side in (left, right))
         return left is right and not ex.uses([left], "opaque")
+
+
+def _in_place(reference: ModelTensors, given: Given, index: Index) -> Expr:
+    """Return the reference's element at the place of an element of the candidate."""
+    own = [index[axis] for axis in given.orders[1]]
+    return reference.of(given.reference, tuple(own[given.orders[0].index(axis)] for axis in range(len(own))))

@@ -10,7 +10,7 @@ from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.step_lengths import POSITIONS, known_lengths
 from graphpass.analysis.symbolic.elements import Elements
 from graphpass.analysis.symbolic.equal_sizes import as_dimension, dimensions
-from graphpass.analysis.symbolic.expressions import ONE, TRUE, ZERO, Expr, number
+from graphpass.analysis.symbolic.expressions import ONE, TRUE, ZERO, Expr, number, substitute
 from graphpass.analysis.symbolic.sizes import infer_exact_sizes, infer_sizes
 from graphpass.analysis.symbolic.step import BATCH, PAST
 from graphpass.analysis.symbolic.table import TABLE
@@ -24,12 +24,13 @@ if TYPE_CHECKING:
     from graphpass.ir.model import Model
 
 
-def read_inputs(model: Model, leaves: Mapping[int, Leaf], *, unpadded: bool) -> Inputs:
+def read_inputs(model: Model, leaves: Mapping[int, Leaf], replaced: Mapping[Expr, Expr], *, unpadded: bool) -> Inputs:
     """Return the interpretation of a model's inputs.
 
     Args:
         model: The model.
         leaves: Leaves of caches, by index of the node that reads the cache.
+        replaced: Lengths that differ from those of the step, such as an empty past.
         unpadded: Whether to assume rows without padding, with positions that continue the past.
     """
     inventory, parameters = analyze_caches(model).caches, model.graph.parameters
@@ -53,6 +54,9 @@ def read_inputs(model: Model, leaves: Mapping[int, Leaf], *, unpadded: bool) -> 
     if moves and PAST_LENGTH in parameters:
         known[parameters[PAST_LENGTH].node] = PAST
     cuts = {move.after.node: move.before for move in moves.values()}
+    if replaced:
+        lengths = {dimension: substitute(length, replaced) for dimension, length in lengths.items()}
+        known = {node: substitute(expr, replaced) for node, expr in known.items()}
     return Inputs(lengths, bits, leaves, known, cuts)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -53,11 +53,14 @@ class ModelTensors(DefinedTensors):
         self._rules, self._steps = rules, steps
         self.read_as_numbers = set[int]()
         self._fed: dict[Value, Definition] = {}
+        self._replaced: dict[Value, Callable[[Index], Expr]] = {}
         self._begun = set[int]()
 
     def _start(self, value: Value, index: Index) -> Generator[Request, Expr, Expr]:
         if value in self._fed:
             return done(ex.read(self._fed[value], index, "real"))
+        if value in self._replaced:
+            return done(self._replaced[value](index))
         self._begun.add(value.node)
         rule = self._rules.get(value)
         if rule is not None:
@@ -114,6 +117,15 @@ class ModelTensors(DefinedTensors):
         """
         self._fed[value] = stream
         self._known.pop((value, self.own_index(value)), None)
+
+    def replace(self, value: Value, element: Callable[[Index], Expr]) -> None:
+        """Replace a tensor that is not yet read.
+
+        Args:
+            value: The tensor.
+            element: Returns the element at an index.
+        """
+        self._replaced[value] = element
 
     def is_read(self, value: Value) -> bool:
         """Return whether an operator has read elements of a tensor."""

@@ -15,7 +15,8 @@ from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.verify.parts import Plan, plan
 from graphpass.verify.structure.added_conditions import added_conditions
 from graphpass.verify.structure.algebra import TooLargeError
-from graphpass.verify.structure.comparer import ComparedResult, Comparer
+from graphpass.verify.structure.comparer import Comparer
+from graphpass.verify.structure.question import ComparedResult, Question
 from graphpass.verify.structure.regions import Unequal, unequal_operators, upstream_operators
 from graphpass.verify.structure.weights import WeightDigests
 from graphpass.verify.structure_proof import Fed, Region, StructureProof
@@ -50,32 +51,28 @@ def compare_structures(reference: Model, candidate: Model, feed: Feed | None = N
     if decider is None or not isinstance(reference, OnnxModel):
         return _compare(reference, candidate, feed)
     if not isinstance(candidate, OnnxModel) or decider not in candidate.graph.parameters:
-        proof = _compare(_decided(reference, decider, True), candidate, feed)
+        proof = _compare(decided_by(reference, decider, True), candidate, feed)
         return None if proof is None else replace(proof, assumed=(f"{decider} is true", *proof.assumed))
-    decided = ((_decided(reference, decider, value), _decided(candidate, decider, value)) for value in (True, False))
+    decided = (
+        (decided_by(reference, decider, value), decided_by(candidate, decider, value)) for value in (True, False)
+    )
     proofs = [_compare(*models, feed) for models in decided]
-    return None if None in proofs else reduce(_both, [proof for proof in proofs if proof is not None])
+    known = [proof for proof in proofs if proof is not None]
+    return reduce(StructureProof.joined, known) if len(known) == len(proofs) else None
 
 
-def _decided(model: OnnxModel, decider: str, value: bool) -> OnnxModel:
+def decided_by(model: OnnxModel, decider: str, value: bool) -> OnnxModel:
+    """Return the model with the branches for a value of a boolean input.
+
+    Args:
+        model: The model.
+        decider: Name of the input.
+        value: Its value.
+    """
     taken = model.clone()
     take_branches(taken, decider, value)
     taken.mark_edited()
     return taken
-
-
-def _both(left: StructureProof, right: StructureProof) -> StructureProof:
-    return StructureProof(
-        left.operators + right.operators,
-        left.equal + right.equal,
-        left.unpadded + right.unpadded,
-        left.regions + right.regions,
-        min((rows for rows in (left.rows, right.rows) if rows is not None), default=None),
-        tuple(dict.fromkeys(left.assumed + right.assumed)),
-        tuple(dict.fromkeys(left.chunks + right.chunks)),
-        tuple(dict.fromkeys(left.added + right.added)),
-        right.fed if left.fed is None or (right.fed is not None and right.fed.difference) else left.fed,
-    )
 
 
 def _compare(reference: Model, candidate: Model, feed: Feed | None) -> StructureProof | None:
@@ -86,23 +83,39 @@ def _compare(reference: Model, candidate: Model, feed: Feed | None) -> Structure
         return None
     if _is_of_prompts(reference) or _is_of_prompts(candidate):
         return None
+    return compare_results(reference, candidate, Question(tuple(outputs)), feed)
+
+
+def compare_results(reference: Model, candidate: Model, question: Question, feed: Feed | None = None) -> StructureProof:
+    """Count the operators of ``candidate`` upstream of results that are proven equal for every input.
+
+    Args:
+        reference: The source model.
+        candidate: The model compared with it.
+        question: The results.
+        feed: As `compare_structures`.
+
+    Returns:
+        The proof; without equal operators if an expression exceeds a limit.
+    """
     try:
-        return _compared(reference, candidate, outputs, feed)
+        return _compared(reference, candidate, question, feed)
     except TooLargeError:
-        return _undecided(candidate, outputs[0], "the expression exceeds the limit of work")
+        return _undecided(candidate, question, "the expression exceeds the limit of work")
     except OverflowError:
-        return _undecided(candidate, outputs[0], "a constant expression exceeds the range of f64")
+        return _undecided(candidate, question, "a constant expression exceeds the range of f64")
 
 
-def _undecided(candidate: Model, output: str, reason: str) -> StructureProof:
+def _undecided(candidate: Model, question: Question, reason: str) -> StructureProof:
+    output = next(iter((*question.outputs, *(result.name for result in question.results))))
     values = [node.source() for node in candidate.graph.of_op("Result", "Assign")]
     return StructureProof(len(upstream_operators(candidate.graph, values)), 0, 0, (Region(output, "Result", reason),))
 
 
-def _compared(reference: Model, candidate: Model, outputs: list[str], feed: Feed | None) -> StructureProof:
+def _compared(reference: Model, candidate: Model, question: Question, feed: Feed | None) -> StructureProof:
     models = reference, candidate
-    weights, layers = WeightDigests(models), _layers(models)
-    comparer = Comparer(models, weights, outputs, layers, unpadded=False)
+    weights, layers = WeightDigests(models), None if question.given else _layers(models)
+    comparer = Comparer(models, weights, question, layers, unpadded=False)
     conditions = comparer.assumed, comparer.chunks
     # An output of another rank is one difference without an operator, too.
     total = comparer.operators(comparer.results) or 1
@@ -113,7 +126,7 @@ def _compared(reference: Model, candidate: Model, outputs: list[str], feed: Feed
     # A cache that is missing or in another place is one difference without an operator.
     equal = total - min(max(comparer.operators(unequal), len(unequal)), total)
     added = added_conditions(comparer.sides, upstream_operators(candidate.graph, _sources(candidate, unequal)))
-    comparer = Comparer(models, weights, outputs, layers, unpadded=True)
+    comparer = Comparer(models, weights, question, layers, unpadded=True)
     unequal = comparer.unequal()
     if not unequal:
         return StructureProof(total, equal, total, (), comparer.rows, *conditions, added)

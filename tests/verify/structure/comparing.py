@@ -14,7 +14,8 @@ from onnx import helper, numpy_helper
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.ir.model import Model
-from graphpass.verify.structure.comparer import ComparedResult, Comparer
+from graphpass.verify.structure.comparer import Comparer
+from graphpass.verify.structure.question import ComparedResult, Question
 from graphpass.verify.structure.weights import WeightDigests
 
 
@@ -32,7 +33,7 @@ def is_equal(reference: Model, candidate: Model, output: str = "logits") -> bool
 
 def comparer_of(reference: Model, candidate: Model, output: str, *, unpadded: bool) -> Comparer:
     models = reference, candidate
-    return Comparer(models, WeightDigests(models), [output], unpadded=unpadded)
+    return Comparer(models, WeightDigests(models), Question((output,)), unpadded=unpadded)
 
 
 def model_of_operator(kind: str, element: int, *constants: Any, **attributes: Any) -> OnnxModel:

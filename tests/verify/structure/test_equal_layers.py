@@ -15,6 +15,7 @@ from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.verify.parts import Plan, plan
 from graphpass.verify.structure.comparer import Comparer
 from graphpass.verify.structure.equal_layers import EqualLayers
+from graphpass.verify.structure.question import Question
 from graphpass.verify.structure.weights import WeightDigests
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def is_proven(reference: Model, candidate: Model) -> bool:
     models = reference, candidate
     layers = plan(*models)
     assert isinstance(layers, Plan)
-    return not Comparer(models, WeightDigests(models), ["logits"], layers, unpadded=True).unequal()
+    return not Comparer(models, WeightDigests(models), Question(("logits",)), layers, unpadded=True).unequal()
 
 
 @pytest.mark.parametrize("target", [pytest.param("cpu", marks=pytest.mark.slow), "ort"])

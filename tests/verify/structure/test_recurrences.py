@@ -20,6 +20,7 @@ from graphpass.io import load
 from graphpass.ir.model import Model
 from graphpass.verify.structure.comparer import Comparer
 from graphpass.verify.structure.proof import compare_structures
+from graphpass.verify.structure.question import Question
 from graphpass.verify.structure.weights import WeightDigests
 
 SIZE = 4
@@ -52,7 +53,7 @@ def layer(rule: str, *, heads: int = 2, kv_heads: int = 2, key_heads: int = 2, r
 
 def unequal(reference: Model, candidate: Model) -> list[str]:
     models = reference, candidate
-    comparer = Comparer(models, WeightDigests(models), ["attended"], unpadded=False)
+    comparer = Comparer(models, WeightDigests(models), Question(("attended",)), unpadded=False)
     assert {result.name for result in comparer.results} >= {"attended", "past"}
     return sorted({result.name for result in comparer.unequal()})
 
@@ -260,7 +261,7 @@ def test_slices_of_openvino_are_reported():
 
 def differs(reference: Model, candidate: Model) -> bool:
     models = reference, candidate
-    comparer = Comparer(models, WeightDigests(models), ["attended"], unpadded=False)
+    comparer = Comparer(models, WeightDigests(models), Question(("attended",)), unpadded=False)
     return "attended" in {result.name for result in comparer.unequal()}
 
 
@@ -291,7 +292,7 @@ def test_loops_count_iterations_that_their_body_does_not_read(other):
     models = loop_without_number(3), loop_without_number(**other)
 
     def are_equal(*models: Model) -> bool:
-        return not Comparer(models, WeightDigests(models), ["attended"], unpadded=False).unequal()
+        return not Comparer(models, WeightDigests(models), Question(("attended",)), unpadded=False).unequal()
 
     assert all(are_equal(model, model.clone()) for model in models)
     assert not are_equal(*models)

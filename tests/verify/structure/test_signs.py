@@ -11,6 +11,7 @@ from onnx import numpy_helper
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.verify.structure.comparer import Comparer
+from graphpass.verify.structure.question import Question
 from graphpass.verify.structure.signs import is_positive, is_total
 from graphpass.verify.structure.weights import WeightDigests
 
@@ -58,7 +59,7 @@ def model_of(body: str) -> OnnxModel:
 def is_equal(*bodies: str) -> bool:
     reference, candidate = map(model_of, bodies)
     weights = WeightDigests((reference, candidate))
-    return not Comparer((reference, candidate), weights, ["logits"], unpadded=False).unequal()
+    return not Comparer((reference, candidate), weights, Question(("logits",)), unpadded=False).unequal()
 
 
 @pytest.mark.parametrize(
