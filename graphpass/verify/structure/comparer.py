@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
@@ -10,8 +11,10 @@ from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.step_lengths import MASK
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import Index, UnknownError
+from graphpass.analysis.symbolic.equal_sizes import as_dimension
 from graphpass.analysis.symbolic.expressions import Expr
 from graphpass.analysis.symbolic.places import index_along
+from graphpass.analysis.symbolic.sizes import infer_exact_sizes
 from graphpass.analysis.symbolic.step import LENGTH
 from graphpass.ir.inputs import KEPT_LOGITS, NEW_SLOTS, PAST_LENGTH, SOURCE_SLOTS
 from graphpass.ir.operators import stores_window
@@ -84,15 +87,15 @@ class Comparer:
 
         chunks = self._chunks = (Chunks(reference), Chunks(candidate))
 
-        def tensors(side: int, more: Mapping[int, Leaf]) -> ModelTensors:
+        def tensors(side: int, more: Mapping[int, Leaf], sizes: Mapping[Expr, Expr]) -> ModelTensors:
             leaves = {**leaves_of(models, pairs, side), **more}
             inputs = read_inputs(models[side], leaves, question.lengths[side], unpadded=unpadded)
-            own = chunks[side]
+            inputs, own = replace(inputs, lengths={**sizes, **inputs.lengths}), chunks[side]
             return ModelTensors(models[side], table(), inputs, definitions, both[side], own.rules, own.steps)
 
-        first = tensors(0, latent_leaves(self.expanded, reference))
+        first = tensors(0, latent_leaves(self.expanded, reference), {})
         more = {candidate.graph.reads[pair.cache.read].index: leaf_of(pair, first, candidate) for pair in self.expanded}
-        self.sides = first, tensors(1, more)
+        self.sides = first, tensors(1, more, _given_sizes(first, candidate, question.given))
         for given in question.given:
             self.sides[1].replace(given.candidate, partial(_in_place, first, given))
         self.sides[1].assume(first)
@@ -293,6 +296,17 @@ class Comparer:
             definitions = self.sides[0].definitions
             left, right = (definitions.abstract("result", (), (side,), ()) for side in (left, right))
         return left is right and not ex.uses([left], "opaque")
+
+
+def _given_sizes(reference: ModelTensors, candidate: Model, given: Iterable[Given]) -> dict[Expr, Expr]:
+    """Return the sizes of tensors that are assumed to be equal, by dimension of the candidate."""
+    sizes = candidate.analysis(infer_exact_sizes)
+    known: dict[Expr, Expr] = {}
+    for tensor in given:
+        shape, own = reference.shape(tensor.reference), sizes.shape(tensor.candidate)
+        pairs = [] if own is None else [(shape[axis], own[place]) for axis, place in zip(*tensor.orders, strict=True)]
+        known |= {dimension: size for size, dimension in pairs if as_dimension(dimension) is not None}
+    return known
 
 
 def _in_place(reference: ModelTensors, given: Given, index: Index) -> Expr:

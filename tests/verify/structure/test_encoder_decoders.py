@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from dataclasses import replace
 
@@ -25,11 +26,16 @@ def reference():
 
 
 @pytest.fixture(scope="module")
-def stateful(tmp_path_factory):
+def written(tmp_path_factory):
     """A decoder that computes cross caches as the initial values of variables."""
     folder = tmp_path_factory.mktemp("stateful")
     convert(export("t5", "ov-stateless"), folder, "cpu", verify=False)
-    return parts(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def stateful(written):
+    return parts(written)
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +67,15 @@ def test_decoders_of_first_and_later_steps_equal_one_with_variables(reference, s
     proof = compare_parts(reference, stateful)
     assert proof.is_complete_with_padding
     assert "caches of cross attention are equal in all rows that continue one sequence" in proof.assumed
+
+
+def test_sizes_that_variables_do_not_declare_are_those_of_the_caches(reference, written, tmp_path):
+    shutil.copytree(written, tmp_path / "model")
+    file = tmp_path / "model" / "openvino_decoder_model.xml"
+    text, count = re.subn(r'(variable_id="[^"]*encoder[^"]*" [^>]*variable_shape=")\?,2,', r"\1?,?,", file.read_text())
+    assert count == 4
+    file.write_text(text)
+    assert compare_parts(reference, parts(tmp_path / "model")).is_complete_with_padding
 
 
 def test_decoders_of_first_and_later_steps_equal_one_whose_encoder_fills_the_caches(exported, filled):
