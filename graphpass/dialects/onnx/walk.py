@@ -47,7 +47,7 @@ def inferred(proto: onnx.ModelProto) -> onnx.ModelProto:
 def _inferred(proto: onnx.ModelProto) -> onnx.ModelProto:
     try:
         known = onnx.shape_inference.infer_shapes(proto)
-        if any(_is_long(info) for graph in graphs(known) for info in _infos(graph)):
+        if _has_equal_names(proto) or any(_is_long(info) for graph in graphs(known) for info in _infos(graph)):
             return known
         return onnx.shape_inference.infer_shapes(proto, data_prop=True)
     except (onnx.shape_inference.InferenceError, RuntimeError, TypeError, ValueError, MemoryError) as error:
@@ -59,6 +59,16 @@ def _infos(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.ValueIn
     yield from graph.value_info
     if isinstance(graph, onnx.GraphProto):
         yield from (*graph.input, *graph.output)
+
+
+def _has_equal_names(proto: onnx.ModelProto) -> bool:
+    """Return whether two bodies have values of one name, as the branches of merged decoders do.
+
+    onnx propagates data by name: it takes the data of such a value in one branch for that in the other.
+    """
+    bodies_of_graphs = (graph for graph in graphs(proto) if isinstance(graph, onnx.GraphProto))
+    names = [name for graph in bodies_of_graphs for node in graph.node for name in node.output if name]
+    return len(names) > len(set(names))
 
 
 def _is_long(info: onnx.ValueInfoProto) -> bool:

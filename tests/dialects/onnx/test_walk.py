@@ -73,6 +73,33 @@ def test_weights_are_left_out_but_their_types_are_known():
     assert [dimension.dim_value for dimension in known.graph.output[0].type.tensor_type.shape.dim] == [2, 40]
 
 
+def test_data_of_one_branch_is_not_taken_for_that_of_the_other():
+    """onnx 1.23 propagates data by name, and both branches of a merged decoder have the same names."""
+    flattened = [node("Concat", "rows six", "sizes", axis=0), node("Reshape", "x sizes", "z")]
+    two = helper.make_node("Constant", [], ["rows"], value_ints=[2])
+    rows = helper.make_node("Shape", ["x"], ["rows"], end=1)
+    branches = {"then_branch": body([two, *flattened], "z"), "else_branch": body([rows, *flattened], "z")}
+    chosen = node("If", "c", "y", **branches)
+    known = inferred(
+        helper.make_model(
+            helper.make_graph(
+                [helper.make_node("Constant", [], ["six"], value_ints=[6]), chosen],
+                "graph",
+                [
+                    helper.make_tensor_value_info("c", TensorProto.BOOL, []),
+                    helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 2, 3]),
+                ],
+                [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+            ),
+            opset_imports=[helper.make_opsetid("", 18)],
+        )
+    )
+    ends = {
+        attribute.name: attribute.g.output[0].type.tensor_type.shape.dim for attribute in known.graph.node[1].attribute
+    }
+    assert [dimension.dim_value for dimension in ends["else_branch"]] in ([0, 6], [0, 0])
+
+
 def test_carried_tensors_of_a_loop_get_the_rank_of_their_initial_value():
     ports = [
         helper.make_tensor_value_info(name, kind, shape)
