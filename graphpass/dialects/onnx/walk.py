@@ -62,7 +62,7 @@ def _infos(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.ValueIn
 
 
 def _has_equal_names(proto: onnx.ModelProto) -> bool:
-    """Return whether two bodies have values of one name, as the branches of merged decoders do.
+    """Return whether two bodies have values of one name, as in merged decoders.
 
     onnx propagates data by name: it takes the data of such a value in one branch for that in the other.
     """

@@ -299,7 +299,7 @@ class Comparer:
 
 
 def _given_sizes(reference: ModelTensors, candidate: Model, given: Iterable[Given]) -> dict[Expr, Expr]:
-    """Return the sizes of tensors that are assumed to be equal, by dimension of the candidate."""
+    """Return the sizes of tensors assumed to be equal, by dimension of the candidate."""
     sizes = candidate.analysis(infer_exact_sizes)
     known: dict[Expr, Expr] = {}
     for tensor in given:
