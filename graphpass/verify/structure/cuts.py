@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 from graphpass.ir.inputs import token_input
 from graphpass.ir.operators import NO_DATA, SOURCES
 from graphpass.verify.structure.regions import Key, Unequal, form_of, forms_of
-from graphpass.verify.structure.tensors import DefinedTensors
 
 if TYPE_CHECKING:
     from graphpass.analysis.symbolic.expressions import Expr
     from graphpass.ir.graph import Graph, Node, Value
+    from graphpass.verify.structure.model_tensors import ModelTensors
+    from graphpass.verify.structure.tensors import DefinedTensors
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +48,13 @@ class CutTensor:
 
 
 def find_cuts(
-    sides: Sequence[DefinedTensors], results: Sequence[Sequence[Value]], unequal: Unequal
+    sides: Sequence[ModelTensors], results: Sequence[Sequence[Value]], unequal: Unequal
 ) -> tuple[CutTensor, ...]:
     """Return the cuts from which both models compute the results that are not proven equal.
 
     Operators upstream of a cut are not part of the rest, because their values would not fit those that are fed. Both
-    models must read each cut, because one of them might recompute it from other cuts.
+    models must read each cut, because one of them might recompute it from other cuts. A cache that only one model reads
+    beside the cuts is upstream of none, for the same reason.
 
     Args:
         sides: Reference and candidate.
@@ -66,10 +68,21 @@ def find_cuts(
     data = [_from_data(tensors.graph) for tensors in sides]
     while True:
         count = len(cuts)
+        reads = [_caches_read(sides[side], side, results[side], cuts) for side in (0, 1)]
         for side, tensors in enumerate(sides):
-            cuts = list(_fitting(tensors.graph, side, results[side], cuts, data[side]))
+            alone = {place for name, place in reads[side].items() if name not in reads[1 - side]}
+            cuts = list(_fitting(tensors.graph, side, results[side], cuts, data[side] | alone))
         if len(cuts) == count:
             return tuple(cuts)
+
+
+def _caches_read(
+    tensors: ModelTensors, side: int, results: Iterable[Value], cuts: Iterable[CutTensor]
+) -> dict[str, int]:
+    """Return indices of nodes that read caches downstream of cuts, by the cache's name."""
+    fed = {member.value: None for cut in cuts for member in cut.members[side]}
+    nodes = downstream(tensors.graph, results, fed, shapes=False)
+    return {leaf.name: node.index for node in nodes if (leaf := tensors.leaf(node)) is not None}
 
 
 def _members(
@@ -110,7 +123,7 @@ def _from_data(graph: Graph) -> set[int]:
     starts = [node.outputs[0] for node in graph.of_op("ReadValue")]
     starts += [value for value in graph.parameters.values() if value.element_type == "f32" or value == tokens]
     uses = graph.forward(starts, lambda use: () if use.node.op in NO_DATA else use.node.outputs)
-    return {use.node.index for use in uses if use.node.op not in NO_DATA}
+    return {use.node.index for use in uses if use.node.op not in NO_DATA | SOURCES}
 
 
 def _fitting(
@@ -118,7 +131,7 @@ def _fitting(
 ) -> Iterator[CutTensor]:
     """Yield the cuts that results read, and that no path from upstream bypasses."""
     fed = {member.value: place for place, cut in enumerate(cuts) for member in cut.members[side]}
-    reached = [node for node in downstream(graph, results, fed, shapes=False) if node.op not in SOURCES]
+    reached = list(downstream(graph, results, fed, shapes=False))
     read = {fed[value] for node in reached for value in node.sources if value in fed}
     beside = data & {node.index for node in reached}
     for place, cut in enumerate(cuts):

@@ -12,10 +12,10 @@ from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import Element, Index, OperatorTable, Request, Rule, UnknownError, done
 from graphpass.analysis.symbolic.equal_sizes import as_dimension, dimension_name
 from graphpass.analysis.symbolic.expressions import ZERO, Expr
-from graphpass.analysis.symbolic.sizes import infer_exact_sizes
+from graphpass.analysis.symbolic.sizes import Sizes, infer_exact_sizes
 from graphpass.ir.bodies import LOOPS, WITH_BODIES, inlined
 from graphpass.ir.graph import Node, Value
-from graphpass.ir.operators import SHAPE_READERS
+from graphpass.ir.operators import SHAPE_READERS, SOURCES
 from graphpass.verify.structure.definition import Definition
 from graphpass.verify.structure.definitions import Definitions
 from graphpass.verify.structure.leaves import Inputs, Leaf
@@ -81,6 +81,11 @@ class ModelTensors(DefinedTensors):
         super().assume(reference)
         if isinstance(reference, ModelTensors) and any(self.graph.of_op(*WITH_BODIES)):
             self.bodies.assume(reference.bodies)
+
+    def _by_rule(self, node: Node, value: Value, axis: int) -> Expr | None:
+        if node.op not in LOOPS:
+            return super()._by_rule(node, value, axis)
+        return self.bodies.proven_size(node, value, axis)
 
     def _inferred(self, dimension: Expr) -> Expr:
         size = self._steps.get(dimension, dimension)
@@ -250,6 +255,36 @@ class BodyTensors(DefinedTensors):
         ends = [end for end in self.graph.of_op(*RESULTS) if end.name == node.name]
         own = [end.outputs[0] for end in ends if end.attributes["port"] == value.port]
         return own[0] if len(own) == 1 else None
+
+    @cached_property
+    def _proven(self) -> Sizes:
+        """Return sizes by rules alone, from those of inputs and caches."""
+        sources = [value for node in self.graph.of_op(*SOURCES) if (value := node.outputs[0]).rank is not None]
+        sizes = {(value.node, axis): size for value in sources for axis, size in enumerate(self.shape(value))}
+        return Sizes(self.graph, {place: size for place, size in sizes.items() if size.op != "number"})
+
+    def proven_size(self, node: Node, value: Value, axis: int) -> Expr | None:
+        """Return a size of the output of a loop, without assumptions.
+
+        The result is ``None`` if it depends on more than the sizes of inputs and caches.
+
+        Args:
+            node: The loop in the model.
+            value: Its output in the model.
+            axis: The axis.
+        """
+        end, proven, graph = self.end_of(node, value), self._proven, self.graph
+        carried = [final for final in graph.of_op("Final") if final.name == node.name and len(final.inputs) == 2]
+        starts = [(final, graph.producer(final.source(1)).source()) for final in carried]
+        # Sizes in the body are those of the first iteration.
+        if end is None or any(proven.shape(start) != proven.shape(final.outputs[0]) for final, start in starts):
+            return None
+        shape = proven.shape(end)
+        if shape is None:
+            return None
+        names = {part: dimension_name(part) for part in ex.walk(shape[axis]) if as_dimension(part) is not None}
+        known = {part: name for part, name in names.items() if isinstance(name, Expr)}
+        return ex.substitute(shape[axis], known) if len(known) == len(names) else None
 
     def iterations(self, loop: str) -> Expr | None:
         """Return the number of iterations of a Loop; ``None`` for loops over slices.

@@ -174,16 +174,19 @@ class DefinedTensors(Elements):
                 if left is not right:
                     yield node, left, right
             for value in node.outputs:
-                rule = (self._table.states if value.port else self._table.sizes).get(node.op)
                 for axis, size in self._sizes.assumed(value, tables=tables).items():
-                    assumed = self.size(size)
-                    try:
-                        known = None if rule is None else rule(self, node, axis)
-                    except UnknownError:
-                        known = None
+                    assumed, known = self.size(size), self._by_rule(node, value, axis)
                     # The caller moves slots in caches that have at least the past.
                     if known is not assumed and not (self._inputs.moves and assumed is PAST):
                         yield node, known, assumed
+
+    def _by_rule(self, node: Node, value: Value, axis: int) -> Expr | None:
+        """Return a size by the operator's rule, without assumptions; ``None`` if unknown."""
+        rule = (self._table.states if value.port else self._table.sizes).get(node.op)
+        try:
+            return None if rule is None else rule(self, node, axis)
+        except UnknownError:
+            return None
 
     def assume(self, reference: DefinedTensors) -> None:
         """Treat results that rely on assumptions that the reference does not make as unknown.

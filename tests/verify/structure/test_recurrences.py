@@ -72,6 +72,35 @@ def test_an_operator_is_its_loop(model):
     assert unequal(model, run_once(model, "lower-operators").model) == []
 
 
+def test_results_of_a_loop_have_the_sizes_of_its_body():
+    """The product requires sizes of the Scan's result that only its body shows."""
+    model = layer("gated_delta")
+    (node,) = model.proto.graph.node
+    node.output[0] = "result"
+    model.proto.graph.node.append(helper.make_node("Mul", ["result", "query"], ["attended"], "gate"))
+    assert unequal(model, run_once(model, "lower-operators").model) == []
+
+
+def test_sizes_that_only_a_body_requires():
+    """The Scan fails unless the sizes ``m`` and ``n`` are equal, and its result has either."""
+
+    def scaled(other: str) -> OnnxModel:
+        text = f"""<ir_version: 9, opset_import: ["": 18]>
+        sums (float[m] p, float[n] q, float[length, 4] steps) => (float[k] attended)
+        {{
+            start = Neg(p)
+            size = Shape({other})
+            factor = Cast <to = 1> (size)
+            final = Scan <num_scan_inputs = 1, body = step (float[k] before, float[4] row) => (float[k] after)
+                {{ sum = ReduceSum <keepdims = 0> (row) sums = Add(before, sum) after = Add(sums, q) }}> (start, steps)
+            attended = Mul(final, factor)
+        }}"""
+        return OnnxModel(onnx.shape_inference.infer_shapes(onnx.parser.parse_model(text)))
+
+    assert not differs(scaled("start"), scaled("start"))
+    assert differs(scaled("start"), scaled("q"))
+
+
 def swapped(kind: str, other: str) -> Callable[[GraphProto], None]:
     def edit(body: GraphProto) -> None:
         node = next(node for node in body.node if node.op_type == kind)
