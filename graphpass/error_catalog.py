@@ -198,6 +198,8 @@ GP329 The export fixes the number of new tokens of each step to more than one, f
   traced with, or the number of positions before each step. Export the model with dynamic shapes.
 GP330 The two models have no output in common that is not a cache, so there is nothing to compare.
 GP331 The two models have different fixed batch sizes, so they cannot run on the same inputs.
+GP332 The inputs of the model declare any number of new tokens, but a Squeeze removes their axis, which fails for more
+  than one. Export the model for several tokens, or declare one token for a runtime that feeds one at a time.
 GP338 The model is an encoder, an embedder or a reranker: it has no caches, and the target's runtime requires caches.
   Convert it for cpu, gpu or ort.
 GP339 A local function of the ONNX model cannot be inlined: a call does not fit its inputs or outputs. Export the

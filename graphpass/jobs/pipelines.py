@@ -22,7 +22,8 @@ def pipeline_for(target: Target, model: Model) -> tuple[Pass[Any], ...]:
         model: The input, on which targets select their passes; it is not modified.
 
     Raises:
-        UnsupportedError: GP328, the model does not read its states; GP329, it fixes the number of new tokens.
+        UnsupportedError: GP328, the model does not read its states; GP329, it fixes the number of new tokens; GP332, it
+            runs single tokens only, and declares any number.
     """
     from graphpass.engine.manager import PassManager
 
@@ -48,7 +49,7 @@ def _require_states(model: Model) -> None:
 
 
 def _require_steps(model: Model) -> None:
-    from graphpass.analysis.caches.fixed_step import fixed_past, fixed_step
+    from graphpass.analysis.caches.fixed_step import fixed_past, fixed_step, single_token
     from graphpass.errors import UnsupportedError
 
     message = None
@@ -59,6 +60,13 @@ def _require_steps(model: Model) -> None:
     if message is not None:
         hint = "export it with dynamic shapes, for example dynamic=True of transformers' OnnxConfig, or dynamic_axes"
         raise UnsupportedError("GP329", message, hint)
+    if (node := single_token(model)) is not None:
+        message = f"{node.called} removes the axis of new tokens, so the model runs single tokens only, and no prompts"
+        hint = (
+            "export it for several tokens; for a runtime that feeds one token at a time, declare the length of the "
+            "model's inputs as 1"
+        )
+        raise UnsupportedError("GP332", message, hint)
 
 
 def _forms(model: Model) -> tuple[Pass[Any], ...]:

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.analysis.caches.step_lengths import step_elements
+from graphpass.analysis.symbolic.elements import UnknownError
+from graphpass.analysis.symbolic.step import LENGTH
+from graphpass.dialects.attributes import native_attributes
+from graphpass.ir.graph import Node
 from graphpass.ir.inputs import token_input
 from graphpass.ir.model import Model
 from graphpass.ir.types import is_fixed
@@ -22,6 +27,30 @@ def fixed_step(model: Model) -> int | None:
     shapes = [tokens.shape, *(port.shape for port in model.outputs if port.name == "logits")]
     lengths = (shape[1] for shape in shapes if shape is not None and len(shape) > 1 and is_fixed(shape))
     return next((size for size in lengths if isinstance(size, int) and size > 1), None)
+
+
+def single_token(model: Model) -> Node | None:
+    """Return a Squeeze that removes the axis of new tokens.
+
+    Steps of several tokens fail there.
+
+    Args:
+        model: A model with caches; the result is ``None`` for others, and if its inputs have one token.
+    """
+    caches = analyze_caches(model).caches
+    if not caches:
+        return None
+    elements = step_elements(model, caches)
+
+    def removes_tokens(node: Node) -> bool:
+        try:
+            sizes = elements.shape(node.source())
+        except UnknownError:
+            return False
+        return any(sizes[axis] is LENGTH for axis in node.attributes.get("axes") or ())
+
+    strict = (node for node in model.graph.of_op("Squeeze") if not native_attributes(node).get("allow_axis_skip"))
+    return next((node for node in strict if removes_tokens(node)), None)
 
 
 def fixed_past(model: Model) -> int | None:

@@ -3,7 +3,7 @@
 import pytest
 
 import graphpass
-from graphpass.analysis.caches.fixed_step import fixed_past, fixed_step
+from graphpass.analysis.caches.fixed_step import fixed_past, fixed_step, single_token
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.errors import UnsupportedError
 from graphpass.jobs.pipelines import pipeline_for
@@ -66,3 +66,22 @@ def test_a_fixed_number_of_past_positions_is_refused(one_step):
         pipeline_for(graphpass.get_target("cpu"), one_step)
     assert raised.value.id == "GP329"
     assert fixed_past(tiny_model("llama", "onnx", layers=1)) is None
+
+
+SQUEEZED = "Squeeze(%sum) {{axes=[1]}}"
+
+
+@pytest.mark.parametrize(
+    ("tokens", "logits", "expected"),
+    [("batch, length", SQUEEZED, True), ("batch, 1", SQUEEZED, False), ("batch, length", "Negative(%sum)", False)],
+    ids=["open", "one token", "kept"],
+)
+def test_an_operator_that_requires_one_token_is_found(tokens, logits, expected):
+    found = single_token(model(tokens, "p", logits.format()))
+    assert (found is not None) == expected
+
+
+def test_models_of_single_tokens_that_declare_others_are_refused():
+    with pytest.raises(UnsupportedError, match="runs single tokens only") as raised:
+        pipeline_for(graphpass.get_target("ort"), model("batch, length", "p", SQUEEZED.format()))
+    assert raised.value.id == "GP332"
