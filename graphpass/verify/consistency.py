@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.analysis.caches.step_tokens import absorbs_padding
 from graphpass.analysis.equations.token_weights import find_weighing
 from graphpass.progress import advance, expect
 from graphpass.verify.difference import Tolerance, difference
+from graphpass.verify.prompts import padded
 from graphpass.verify.readings import InParts, RowByRow
 
 if TYPE_CHECKING:
@@ -21,6 +24,9 @@ if TYPE_CHECKING:
 
 #: Length of the prompt, above the chunk sizes (8 and 16) at which exports of recurrent layers were wrong.
 _LENGTH = 20
+
+#: Number of padded positions before the shorter prompt.
+_PADDING = 9
 
 #: Factor of the tolerance: kernels for one row and for several sum in different orders.
 _LEEWAY = 10
@@ -52,6 +58,28 @@ def contradictions(session: DecodeSession, tolerance: Tolerance, vocabulary: Voc
     return sentences
 
 
+def absorbed_padding(session: DecodeSession, model: Model, tolerance: Tolerance, vocabulary: Vocabulary) -> list[str]:
+    """Return the inconsistency of rows padded on the left, if linear caches absorb padding.
+
+    Args:
+        session: A session of the model; it is reset.
+        model: The model.
+        tolerance: A tenth of the accepted difference.
+        vocabulary: The source of prompts.
+    """
+    linear = model.analysis(analyze_caches).of_kind("linear")
+    if session.fixed_batch is not None or not session.takes_mask:
+        return []
+    if not any(absorbs_padding(model, cache) for cache in linear):
+        return []
+    expect(2, "runs")
+    batch = padded("", [vocabulary.prompt(length) for length in (_LENGTH, _LENGTH - _PADDING)])
+    together, alone = (_logits(session, way, batch.ids, batch.mask) for way in (session, RowByRow(session)))
+    counts = batch.mask[:, -together.shape[1] :, None] != 0
+    words = _difference(np.where(counts, together, 0), np.where(counts, alone, 0), tolerance)
+    return [f"rows padded on the left and alone: {words}"] if words else []
+
+
 def other_columns(model: Model) -> list[str]:
     """Return inconsistencies that sessions avoid by feeding tokens one at a time."""
     if not model.analysis(find_weighing).of_others:
@@ -60,10 +88,15 @@ def other_columns(model: Model) -> list[str]:
     return [f"{words}; this comparison feeds them one at a time"]
 
 
-def _logits(session: DecodeSession, way: DecodeSession | InParts | RowByRow, ids: NDArray[np.int64]) -> Array:
-    """Return the logits ``[batch, length, vocabulary]`` of a prompt run by ``way``."""
+def _logits(
+    session: DecodeSession,
+    way: DecodeSession | InParts | RowByRow,
+    ids: NDArray[np.int64],
+    mask: NDArray[np.int64] | None = None,
+) -> Array:
+    """Return the logits ``[batch, length, vocabulary]`` of a prompt run by ``way``, without padding by default."""
     way.reset()
-    logits = way.forward(ids, np.ones_like(ids))[session.logits_output]
+    logits = way.forward(ids, np.ones_like(ids) if mask is None else mask)[session.logits_output]
     advance()
     return logits.copy()
 

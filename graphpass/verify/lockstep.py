@@ -11,7 +11,7 @@ from graphpass.analysis.lengths.thresholds import Threshold
 from graphpass.errors import UnsupportedError, UsageError
 from graphpass.progress import advance, expect
 from graphpass.verify.comparison import Comparison, Divergence, SequenceRun
-from graphpass.verify.consistency import contradictions, other_columns
+from graphpass.verify.consistency import absorbed_padding, contradictions, other_columns
 from graphpass.verify.default_rounding import NO_ROOM
 from graphpass.verify.difference import OutputComparer, difference
 from graphpass.verify.edits import Editor, Round
@@ -165,6 +165,10 @@ class Lockstep:
         try:
             sentences = contradictions(self._reference, self._outputs.tolerance, self._vocabulary)
             sentences += other_columns(reference)
+            # Candidates that agree with the padded batch misread it, too.
+            if not (sentences or self._alone or self._pads_right):
+                fed = self._reference, reference, self._outputs.tolerance, self._vocabulary
+                sentences += absorbed_padding(*fed)
         except (UsageError, UnsupportedError) as error:
             if error.id not in NO_ROOM:
                 raise
