@@ -23,10 +23,11 @@ from graphpass.engine.target import Target, require
 from graphpass.errors import UsageError
 from graphpass.ir.cache import Inventory
 from graphpass.ir.graph import Graph
-from graphpass.ir.inputs import is_merged
+from graphpass.ir.inputs import is_merged, token_input
 from graphpass.ir.model import Model
 from graphpass.ir.operators import quantized_bits
 from graphpass.ir.quantizers import rounds_activations
+from graphpass.ir.values import fixed_size
 from graphpass.targets.rules import encoder_error
 
 
@@ -176,6 +177,7 @@ class StatefulTarget(Target):
             *_if(self.moves_slots and _has_chunks(model), "chunks-from-positions"),
             *_if(self.cuts_logits, "last-logits"),
             "set-runtime-options",  # before passes that read whether activations are scaled
+            *_if(self.pages_states and _has_one_row(model), "reshape-by-constants{rows=true}"),
             *self.after_stateful,
         ]
         return parse(",".join(names))
@@ -232,6 +234,11 @@ def _lacks_mask(model: Model, inventory: Inventory) -> bool:
 def _has_chunks(model: Model) -> bool:
     """Return whether masks limit attention to chunks of positions."""
     return any(mask.chunk is not None for mask in model.analysis(find_masks))
+
+
+def _has_one_row(model: Model) -> bool:
+    tokens = token_input(model.graph)
+    return tokens is not None and fixed_size(tokens, 0) == 1
 
 
 def _shares(inventory: Inventory) -> bool:

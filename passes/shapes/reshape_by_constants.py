@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 from graphpass.analysis.lengths.proven import find_lengths
 from graphpass.analysis.symbolic.constant_shape import constant_shape
 from graphpass.analysis.symbolic.equal_sizes import Vector
+from graphpass.analysis.symbolic.expressions import ONE
 from graphpass.analysis.symbolic.folding import fold
+from graphpass.analysis.symbolic.sizes import Sizes
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.model import Model
@@ -35,6 +37,9 @@ class ReshapeByConstants(Pass[Model]):
     Options:
         unknown: Rewrite only Reshapes with a constant dimension that shape inference does not find. OpenVINO's GPU
             plugin (2026.4.1) copies wrong heads of a cache if the number of heads of new entries is dynamic.
+        rows: Rewrite only constant targets of one row and an inferred number of tokens, so that both are copied:
+            ``[1, -1, 4, 16]`` becomes ``[0, 0, 4, 16]``. Paged attention (openvino.genai 2026.4.1) makes a row of each
+            token.
 
     Shapes:
         input of any rank; a target of any rank with at most one dimension that is neither copied nor constant
@@ -48,10 +53,11 @@ class ReshapeByConstants(Pass[Model]):
     name = "reshape-by-constants"
 
     unknown: bool = False
+    rows: bool = False
 
     def run(self, model: Model) -> Done:
         folded = 0
-        if not self.unknown:
+        if not (self.unknown or self.rows):
             rewriter = model.rewriter()
             for value, numbers in _fixed(model.graph):
                 rewriter.replace(value, rewriter.under(model.graph.producer(value).name).constant(numbers))
@@ -60,11 +66,12 @@ class ReshapeByConstants(Pass[Model]):
         graph, sizes, rewriter = model.graph, find_lengths(model), model.rewriter()
         count = 0
         for node in graph.of_op("Reshape"):
-            if graph.producer(node.source(1)).op == "Constant":
+            if (graph.producer(node.source(1)).op == "Constant") is not self.rows:
                 continue
             if self.unknown and not _is_open(node, sizes.shape(node.outputs[0])):
                 continue
-            if (shape := constant_shape(node, sizes)) is not None:
+            shape = _copied_rows(node, sizes) if self.rows else constant_shape(node, sizes)
+            if shape is not None:
                 rewriter.set_shape(node, shape)
                 count += 1
         rewriter.finish()
@@ -87,6 +94,16 @@ def _fixed(graph: Graph) -> Iterator[tuple[Value, numpy.ndarray]]:
             not use.node.outputs or any(output not in fixed for output in use.node.outputs) for use in graph.uses(value)
         ):
             yield value, numbers
+
+
+def _copied_rows(node: Node, sizes: Sizes) -> list[int] | None:
+    """Return a target that copies one row and its tokens, if proven equal."""
+    target, before, after = sizes.content(node.source(1)), sizes.shape(node.source()), sizes.shape(node.outputs[0])
+    if target is None or before is None or after is None or [size.as_number for size in target[:2]] != [1, -1]:
+        return None
+    if len(before) < 2 or before[:2] != after[:2] or before[0] is not ONE:
+        return None
+    return [0, 0, *(int(size.as_number or 0) for size in target[2:])]
 
 
 def _is_open(node: Node, known: Vector | None) -> bool:

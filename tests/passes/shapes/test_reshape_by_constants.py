@@ -6,6 +6,7 @@ import pytest
 from support.loaded import exported, run_once
 from support.operators import count_operators
 
+from graphpass.testing import parse_model
 from graphpass.verify import compare
 
 
@@ -57,3 +58,22 @@ def test_open_numbers_of_heads_are_stated():
 def _by_head(model):
     """Reshapes of new keys and values, ``[batch, length, heads, head_dim]``."""
     return [node for node in model.graph.of_op("Reshape") if node.name.endswith(("attn/Reshape_1", "attn/Reshape_2"))]
+
+
+@pytest.mark.parametrize(
+    ("shape", "target", "expected"),
+    [
+        ("1, n, 8", "1, -1, 2, 4", [0, 0, 2, 4]),
+        ("1, n, 2, 4", "1, -1, 8", [0, 0, 8]),
+        ("b, n, 8", "1, -1, 2, 4", [1, -1, 2, 4]),  # rows are merged with tokens
+        ("1, 2, n, 4", "1, -1, 2, 4", [1, -1, 2, 4]),  # the axis after the row is of heads
+        ("1, n, 8", "1, -1, 4", [1, -1, 4]),  # each token becomes two
+        ("n, 8", "1, -1, 2, 4", [1, -1, 2, 4]),
+    ],
+)
+def test_one_row_and_its_tokens_are_copied(shape, target, expected):
+    text = f"%x = Parameter : f32[{shape}]\n%y = Reshape(%x, [{target}])\nResult(%y) {{name=y}}"
+    model = parse_model(text, "openvino")
+    graph = run_once(model, "reshape-by-constants{rows=true}").model.graph
+    (reshape,) = graph.of_op("Reshape")
+    assert graph.constant(reshape.source(1), 4).tolist() == expected

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pytest
 from openvino import opset13
-from support.loaded import openvino_model
+from support.loaded import openvino_model, run_once
 from support.models import exporters, hybrids
 from targets import state_mutants
 
 import graphpass
 import graphpass.testing
+from graphpass.engine.pipeline import format_passes
 from graphpass.targets import check_model
+from graphpass.verify.structure.proof import compare_structures
 
 
 def failing(model):
@@ -109,3 +111,11 @@ def test_reshapes_to_one_row_are_refused(row, verdicts):
     found = [finding for finding in check_model(of_one_row(row), "paged").findings if not finding.holds]
     assert {finding.verdict for finding in found} == verdicts
     assert all("export a dynamic batch" in finding.reason for finding in found)
+
+
+def test_rows_and_tokens_are_copied_for_one_row():
+    model, passes = of_one_row(1), "reshape-by-constants{rows=true}"
+    assert passes in format_passes(graphpass.get_target("paged").pipeline(model)).split(",")
+    result = run_once(model, passes).model
+    assert all(finding.holds for finding in check_model(result, "paged").findings)
+    assert compare_structures(model, result).is_complete
