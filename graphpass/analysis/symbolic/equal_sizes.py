@@ -74,6 +74,10 @@ class EqualSizes:
         """Return the number of recorded equalities."""
         return len(self._known)
 
+    def pairs(self) -> tuple[tuple[Expr, Expr], ...]:
+        """Return the recorded equalities."""
+        return tuple(self._known.items())
+
     def is_joined(self, size: Expr) -> bool:
         """Return whether a dimension equals another size."""
         return size in self._known or any(size in self._atoms(equal) for equal in self._known.values())

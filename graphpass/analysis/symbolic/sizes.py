@@ -12,8 +12,9 @@ from itertools import product
 from math import prod
 
 from graphpass.analysis.symbolic.elements import Elements
-from graphpass.analysis.symbolic.equal_sizes import Vector, dimension, is_linear
-from graphpass.analysis.symbolic.expressions import Expr, number
+from graphpass.analysis.symbolic.equal_sizes import Vector, as_dimension, dimension, dimension_name, is_linear
+from graphpass.analysis.symbolic.expressions import Expr, number, substitute
+from graphpass.analysis.symbolic.nodes import walk
 from graphpass.analysis.symbolic.operand_sizes import LARGEST, Inferred
 from graphpass.analysis.symbolic.ranks import with_ranks
 from graphpass.analysis.symbolic.size_rules import SizeRules, fresh
@@ -84,6 +85,25 @@ class Sizes(SizeRules):
             if size is not None and whole is not None and (tables or whole.op != "number"):
                 own[axis] = size
         return {axis: self._equal.resolve(size) for axis, size in own.items()}
+
+    def includes(self, other: Sizes, values: Mapping[Value, Value]) -> bool:
+        """Return whether equalities in another graph, of dimensions that both have, hold in this one.
+
+        Args:
+            other: Sizes of the other graph.
+            values: Values of this graph by the other's.
+        """
+        places = [(value, axis) for value in values for axis in range(value.rank or 0)]
+        same = {fresh(value, axis): fresh(values[value], axis) for value, axis in places}
+
+        def is_shared(part: Expr) -> bool:
+            return part in same or not isinstance(dimension_name(part), tuple)
+
+        pairs = [pair for pair in other._equal.pairs() if is_shared(pair[0])]
+        if not all(is_shared(part) for _, size in pairs for part in walk(size) if as_dimension(part) is not None):
+            return False
+        own = [[self._equal.resolve(substitute(size, same)) for size in pair] for pair in pairs]
+        return all(left is right for left, right in own)
 
     def unequal(self, node: Node) -> Iterator[tuple[Expr, Expr]]:
         """Yield sizes that ``node`` broadcasts to each other, and that no assumption makes equal."""

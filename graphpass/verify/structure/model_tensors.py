@@ -257,11 +257,17 @@ class BodyTensors(DefinedTensors):
         return own[0] if len(own) == 1 else None
 
     @cached_property
-    def _proven(self) -> Sizes:
-        """Return sizes by rules alone, from those of inputs and caches."""
-        sources = [value for node in self.graph.of_op(*SOURCES) if (value := node.outputs[0]).rank is not None]
-        sizes = {(value.node, axis): size for value in sources for axis, size in enumerate(self.shape(value))}
-        return Sizes(self.graph, {place: size for place, size in sizes.items() if size.op != "number"})
+    def _proven(self) -> Sizes | None:
+        """Return sizes by rules alone, from those of inputs and caches.
+
+        The result is ``None`` if equal sizes follow from a body, which may not run, or if a loop changes the size of a
+        carried tensor: rules have the sizes of the first iteration.
+        """
+        proven, around = (Sizes(tensors.graph, _sizes_of_sources(tensors)) for tensors in (self, self._outer))
+        carried = [final for final in self.graph.of_op("Final") if len(final.inputs) == 2]
+        starts = [(self.graph.producer(final.source(1)).source(), final.outputs[0]) for final in carried]
+        changes = any(proven.shape(start) != proven.shape(end) for start, end in starts)
+        return None if changes or not around.includes(proven, self._same) else proven
 
     def proven_size(self, node: Node, value: Value, axis: int) -> Expr | None:
         """Return a size of the output of a loop, without assumptions.
@@ -273,13 +279,8 @@ class BodyTensors(DefinedTensors):
             value: Its output in the model.
             axis: The axis.
         """
-        end, proven, graph = self.end_of(node, value), self._proven, self.graph
-        carried = [final for final in graph.of_op("Final") if final.name == node.name and len(final.inputs) == 2]
-        starts = [(final, graph.producer(final.source(1)).source()) for final in carried]
-        # Sizes in the body are those of the first iteration.
-        if end is None or any(proven.shape(start) != proven.shape(final.outputs[0]) for final, start in starts):
-            return None
-        shape = proven.shape(end)
+        end = self.end_of(node, value)
+        shape = None if end is None or self._proven is None else self._proven.shape(end)
         if shape is None:
             return None
         names = {part: dimension_name(part) for part in ex.walk(shape[axis]) if as_dimension(part) is not None}
@@ -325,3 +326,10 @@ class BodyTensors(DefinedTensors):
             self._unknown.add(node.name)
             raise UnknownError(f"an operation in the body of the {node.op} has no definition")
         return result
+
+
+def _sizes_of_sources(tensors: DefinedTensors) -> dict[tuple[int, int], Expr]:
+    """Return the sizes of inputs and caches that are not constant, by node and axis."""
+    sources = [value for node in tensors.graph.of_op(*SOURCES) if (value := node.outputs[0]).rank is not None]
+    sizes = {(value.node, axis): size for value in sources for axis, size in enumerate(tensors.shape(value))}
+    return {place: size for place, size in sizes.items() if size.op != "number"}

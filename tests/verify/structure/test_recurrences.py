@@ -101,6 +101,59 @@ def test_sizes_that_only_a_body_requires():
     assert differs(scaled("start"), scaled("q"))
 
 
+@pytest.mark.parametrize(
+    ("body", "is_proven"),
+    [("grown = Neg(x) taken = Neg(x)", True), ("grown = Concat <axis = 0> (x, x) taken = Neg(x)", False)],
+    ids=["kept", "grown"],
+)
+def test_sizes_of_later_iterations(body, is_proven):
+    """The second tensor has the size of the first one before each iteration, which may grow."""
+
+    def shape_of(tensor: str) -> OnnxModel:
+        text = f"""<ir_version: 9, opset_import: ["": 18]>
+        sizes (float[m] p, float[m] q) => (float[k] attended)
+        {{
+            count = Constant <value = int64 {{3}}> ()
+            start = Neg(p)
+            last, final = Loop <body = step (int64 i, bool condition, float[k] x, float[k] y)
+                => (bool condition, float[j] grown, float[k] taken) {{ {body} }}> (count, , start, start)
+            tensor = {tensor}
+            size = Shape(tensor)
+            attended = Cast <to = 1> (size)
+        }}"""
+        return OnnxModel(onnx.shape_inference.infer_shapes(onnx.parser.parse_model(text)))
+
+    assert differs(shape_of("Neg(q)"), shape_of("Mul(final, q)")) is not is_proven
+
+
+def test_sizes_that_a_body_without_iterations_requires():
+    """The Concat in the second body would fail unless the sizes ``m`` and ``n`` are equal, but it does not run."""
+
+    def shape_of(tensor: str) -> OnnxModel:
+        text = f"""<ir_version: 9, opset_import: ["": 18]>
+        sizes (float[m] p, float[n] q) => (float[k] attended, float rest)
+        {{
+            count = Constant <value = int64 {{3}}> ()
+            none = Constant <value = int64 {{0}}> ()
+            start = Neg(p)
+            axis = Constant <value_ints = [0]> ()
+            zero = Constant <value = float {{0.0}}> ()
+            final = Loop <body = step (int64 i, bool condition, float[k] x)
+                => (bool condition, float[k] next) {{ next = Neg(x) }}> (count, , start)
+            rest = Loop <body = never (int64 i, bool condition, float y)
+                => (bool condition, float all) {{
+                    u = Unsqueeze(p, axis) v = Unsqueeze(q, axis) both = Concat <axis = 0> (u, v)
+                    all = ReduceMax <keepdims = 0> (both)
+                }}> (none, , zero)
+            tensor = {tensor}
+            size = Shape(tensor)
+            attended = Cast <to = 1> (size)
+        }}"""
+        return OnnxModel(onnx.shape_inference.infer_shapes(onnx.parser.parse_model(text)))
+
+    assert differs(shape_of("Neg(q)"), shape_of("Mul(final, q)"))
+
+
 def swapped(kind: str, other: str) -> Callable[[GraphProto], None]:
     def edit(body: GraphProto) -> None:
         node = next(node for node in body.node if node.op_type == kind)
