@@ -96,7 +96,7 @@ class _Block:
             query, key = self._rotated(query, key)
         key, value = self._appended(_PAST_KEY, key), self._appended(_PAST_VALUE, value)
         keys = write.op("Transpose", self._expanded(key), order=[0, 1, 3, 2])
-        scale = write.number(operator.attribute("scale", 0.0) or self._head_dim**-0.5, self._type)
+        scale = operator.factor(operator.attribute("scale", 0.0) or self._head_dim**-0.5, self._type)
         scores = write.op("Multiply", write.op("MatMul", query, keys), scale, label="Scale")
         result = write.op("MatMul", self._weights(self._masked(scores)), self._expanded(value))
         rows = write.op("Transpose", result, order=[0, 2, 1, 3])
@@ -258,7 +258,7 @@ class _Block:
         write = self._write
         cap, bias = self._operator.attribute("softcap", 0.0), self._operator.read(_BIAS)
         if cap:
-            limit = write.number(cap, self._type)
+            limit = self._operator.factor(cap, self._type)
             scores = write.op("Multiply", write.op("Tanh", write.op("Divide", scores, limit)), limit)
         if bias is not None:
             scores = write.op("Add", scores, bias)

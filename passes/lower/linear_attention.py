@@ -68,7 +68,7 @@ class _Layer:
     def write_all(self) -> None:
         operator, write = self._operator, self._write
         groups = max(self._heads // self._kv_heads, 1)
-        scale = write.number(operator.attribute("scale", 0.0) or self._key_dim**-0.5, self._type)
+        scale = operator.factor(operator.attribute("scale", 0.0) or self._key_dim**-0.5, self._type)
         query = self._repeated(self._split(_QUERY, [self._heads, self._key_dim]), self._heads)
         # The scale is before the loop, as in exports: fuse-gated-delta-net matches it there.
         query = write.op("Multiply", query, scale)

@@ -81,6 +81,17 @@ class LoweredOperator:
             self.shared[key] = make()
         return self.shared[key]
 
+    def factor(self, number: float, element_type: str) -> Handle:
+        """Return a new scalar by which kernels multiply in f32.
+
+        In 16 bits it is an f32 constant with a Convert, so that a change of precision to f32 restores the number.
+
+        Args:
+            number: The scalar.
+            element_type: OpenVINO's short name of the type of the result.
+        """
+        return self.write.convert(self.write.number(number, "f32"), element_type)
+
     def replace(self, port: int, new: Handle) -> None:
         """Replace an output; an omitted output is ignored.
 

@@ -99,6 +99,9 @@ def _widen(graph: openvino.Model, decompression: _Decompression, counts: Counter
             source = port.get_source_output()
             if not _is_half(source) or source.get_node().get_name() not in stored:
                 continue
+            if _narrows(source.get_node()):
+                port.replace_source_output(source.get_node().input_value(0))
+                continue
             key = source.get_node().get_name(), source.get_index()
             if key not in widened:
                 widened[key], kind = decompression.of(source, dequantizes=stored[source.get_node().get_name()])
@@ -108,6 +111,11 @@ def _widen(graph: openvino.Model, decompression: _Decompression, counts: Counter
                 source.set_names(set())
             port.replace_source_output(widened[key].output(0))
     return converts
+
+
+def _narrows(node: openvino.Node) -> bool:
+    """Return whether ``node`` rounds f32 to f16 or bf16."""
+    return node.get_type_name() in _CONVERTS and node.input(0).get_element_type() == openvino.Type.f32
 
 
 def _only_read_in(node: openvino.Node, stored: dict[str, bool]) -> bool:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 def types_of_products(model: Model) -> Counter[str]:
-    """Return the number of MatMul and Gemm nodes of a model by element type."""
-    return Counter(node.outputs[0].element_type for node in model.graph.of_op("MatMul", "Gemm"))
+    """Return the number of MatMul, Gemm and MatMulNBits nodes of a model by element type."""
+    return Counter(node.outputs[0].element_type for node in model.graph.of_op("MatMul", "Gemm", "MatMulNBits"))
 
 
 def rounded_type(reference: Model, candidate: Model) -> Half | None:

@@ -77,3 +77,14 @@ def test_quantized_weights_stay_in_integers():
     model, counts = promoted(text)
     assert types(model)["w"] == "i8"
     assert counts["quantized weights"] == 1
+
+
+def test_constants_that_are_rounded_to_f16_are_read_in_f32():
+    text = "%x = Parameter : f16[2]\n%c = Constant : f32[2]\n%h = Convert(%c) {to=f16}\n%y = Multiply(%x, %h)"
+    model, _ = promoted(text)
+    compiled = openvino.Core().compile_model(model.ov_model, "CPU")
+    (constant,) = model.graph.of_op("Constant")
+    exact = model.graph.constant(constant.outputs[0])
+    assert (exact != exact.astype(numpy.float16)).all()
+    assert compiled(numpy.ones(2, numpy.float32))["y"].tolist() == exact.tolist()
+    assert not list(model.graph.of_op("Convert"))

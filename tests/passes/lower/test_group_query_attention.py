@@ -16,6 +16,7 @@ from graphpass.engine.manager import PassManager
 from graphpass.errors import UnsupportedError
 from graphpass.ir.model import Model
 from graphpass.passes.attention.fuse_attention import FuseAttention
+from graphpass.passes.convert.change_precision import ChangePrecision
 from graphpass.passes.convert.to_openvino import ToOpenVINO
 from graphpass.passes.lower.lower_operators import LowerOperators
 
@@ -285,6 +286,21 @@ def test_a_buffer_of_fixed_size_becomes_a_growing_cache():
     after = lowered(model)
     assert after.inputs[2].shape == ("batch", 2, "past_sequence_length", 16)
     assert after.outputs[1].shape == ("batch", 2, "total_sequence_length", 16)
+
+
+@pytest.mark.parametrize("form", [Form(head_dim=32, rotary=False), Form(scale=0.3, softcap=1.7, rotary=False)], ids=str)
+def test_scale_and_soft_cap_are_not_rounded_in_f16(form):
+    model = PassManager([ChangePrecision(to="f16")]).run(build(form)).model
+    result = PassManager([LowerOperators(), ToOpenVINO(), ChangePrecision()]).run(model).model
+    graph = result.graph
+    factors = {
+        float(elements)
+        for node in graph.of_op("Multiply", "Divide")
+        for value in node.sources
+        if (elements := graph.constant(value)) is not None and elements.size == 1
+    }
+    wanted = [form.scale or form.head_dim**-0.5, *([form.softcap] if form.softcap else [])]
+    assert {float(numpy.float32(number)) for number in wanted} <= factors
 
 
 def test_a_second_run_changes_nothing():

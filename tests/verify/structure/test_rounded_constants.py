@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import numpy
+import onnx.parser
 import pytest
 from mutants import attributes, moves, triggers  # noqa: F401 - registers their faults
 from support.loaded import converted, exported
-from verify.structure.comparing import unequal
+from verify.structure.comparing import is_equal, unequal
 from verify.structure.composed_constants import FIRST, SECOND, element, name_and_place
 
+from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.verify.structure.proof import compare_structures
 
 
@@ -47,6 +49,28 @@ def test_one_product_in_f16_is_a_difference():
     assert found is not None
     assert found.equal < found.operators
     assert found.assumed == ()
+
+
+@pytest.mark.parametrize("half", ["f16", "f32"])
+def test_products_of_quantized_weights_round_as_others(half):
+    """Rounding is neutral in the type of the reference's products, whether weights are quantized or not."""
+    models = [quantized_product(kind) for kind in (half, "f32")]
+    assert is_equal(*models)
+
+
+def quantized_product(kind):
+    """Return a MatMulNBits in f16 or f32; its result is read twice, because a result read once would be a cache."""
+    element = {"f16": ("float16", 10), "f32": ("float", 1)}[kind]
+    text = f"""<ir_version: 10, opset_import: ["": 21, "com.microsoft": 1]>
+    graph (float[batch, length, 16] hidden) => (float[batch, length, 4] logits)
+    <uint8[2, 1, 8] weight = {{{", ".join(map(str, range(16)))}}}, float[2] wide = {{0.5, 0.25}}> {{
+        x = Cast <to = {element[1]}> (hidden)
+        scales = Cast <to = {element[1]}> (wide)
+        y = com.microsoft.MatMulNBits <K = 16, N = 2, bits = 4, block_size = 16> (x, weight, scales)
+        z = Cast <to = 1> (y)
+        logits = Concat <axis = -1> (z, z)
+    }}"""
+    return OnnxModel(onnx.parser.parse_model(text))
 
 
 @pytest.mark.parametrize(
