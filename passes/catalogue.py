@@ -79,6 +79,7 @@ _ROOMS = {
         "scatter-visual-features",
         "set-runtime-options",
         "split-value-transposes",
+        "widen-dequantization",
     ),
     "experts": ("batch-experts", "densify-experts", "fuse-experts"),
     "lower": ("lower-operators",),

@@ -99,6 +99,7 @@ def test_passes_specific_to_an_npu(variant):
     names = format_passes(NPU().pipeline(model)).split(",")
     own = {"mask-padding", "densify-experts", "read-length-from-keys", "lower-boolean-masks", "rename-variables"}
     own |= {"lower-mvn", "reshape-results", "scatter-visual-features", "split-value-transposes"}
+    own |= {"widen-dequantization"}
     options = {"simplify-shapes": "{identities=false}", "expose-position-ids": "{always=true}"}
     options |= {"expose-window": "{partial=true}"}
     others = [name + options.get(name, "") for name in pipeline("llama", variant)]

@@ -28,7 +28,7 @@ class NPU(StatefulTarget):
     no_reorder = ("NPUW does not support inputs that move slots of caches", f"omit cache=reorder; {GO_BACK}")
     feeds_positions = True
     moves_slots = True
-    before_attention = ("mask-padding", "densify-experts", "lower-mvn")
+    before_attention = ("mask-padding", "densify-experts", "lower-mvn", "widen-dequantization")
     after_stateful = (
         *("split-value-transposes", "read-length-from-keys"),
         *("lower-boolean-masks", "reshape-results", "scatter-visual-features", "rename-variables"),

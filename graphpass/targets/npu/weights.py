@@ -85,7 +85,8 @@ def _with_zeros(graph: Graph, stored: Value, subtract: Node, multiply: Node) -> 
     assert stored.shape is not None
     if not is_one and zeros.shape != (*stored.shape[:-1], 1):
         return f"its zero points are {list(zeros.shape)}, not one for each row or group of {list(stored.shape)}"
-    return _in_steps(stored)
+    reason = _in_steps(stored)
+    return reason if reason is None or is_wide else f"{reason}, or run widen-dequantization"
 
 
 def _in_steps(stored: Value) -> str | None:

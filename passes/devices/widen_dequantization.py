@@ -1,0 +1,66 @@
+"""The pass `widen-dequantization`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphpass.analysis.pattern import Match, op, var
+from graphpass.dialects.openvino.model import OpenVINOModel
+from graphpass.engine.passes import Done, Pass
+from graphpass.ir.graph import Graph, Value
+
+WEIGHT = op.Multiply(op.Subtract(op.Convert(var("weight")), op.Convert(var("zeros"))), var("scales"))
+
+#: Operators between a dequantized weight and its Convert to f32.
+_MOVES = frozenset({"Gather", "Reshape"})
+
+
+@dataclass(frozen=True)
+class WidenDequantization(Pass[OpenVINOModel]):
+    """Dequantize 4-bit weights in f32 if their groups are smaller than kernels support.
+
+    NPUW dequantizes u4 weights in f16 itself, 64 elements at once, and fails on groups of other sizes. It leaves
+    dequantization in f32 to the device (2026.4.1). Integers, zero points and scales are unchanged.
+
+    Options:
+        multiple: The sizes of groups that are supported in f16 are multiples of this.
+
+    Shapes:
+        weight ``[rows, groups, size]`` or ``[rows, size]`` in u4, zeros and scales broadcastable to it.
+
+    Before:
+        Multiply(Convert(weight, f16) - Convert(zeros, f16), scales) -> Reshape -> Convert(f32)
+    After:
+        Multiply(Convert(weight, f32) - Convert(zeros, f32), Convert(scales, f32)) -> Reshape
+    """
+
+    name = "widen-dequantization"
+    dialect = "openvino"
+
+    multiple: int = 64
+
+    def run(self, model: OpenVINOModel) -> Done:
+        rewriter = model.rewriter()
+        graph = rewriter.graph
+        found = [match for match in WEIGHT.find(graph) if self._is_small(match["weight"]) and _is_half(graph, match)]
+        for match in found:
+            write = rewriter.under(match.node.name)
+            weight, zeros, scales = (write.convert(match[name], "f32") for name in ("weight", "zeros", "scales"))
+            rewriter.replace(match.node.outputs[0], write.op("Multiply", write.op("Subtract", weight, zeros), scales))
+        rewriter.finish()
+        return Done({"weights dequantized in f32": len(found)} if found else {})
+
+    def _is_small(self, weight: Value) -> bool:
+        """Return whether the groups of a weight are of another size than kernels support."""
+        size = weight.shape[-1] if weight.shape else None
+        return weight.element_type == "u4" and isinstance(size, int) and size % self.multiple != 0
+
+
+def _is_half(graph: Graph, match: Match) -> bool:
+    """Return whether a weight is dequantized in f16, and only read in f32."""
+    product = match.node.outputs[0]
+    uses = graph.forward([product], lambda use: use.node.outputs if use.node.op in _MOVES else ())
+    readers = [use.node for use in uses if use.node.op not in _MOVES]
+    return product.element_type == "f16" and all(
+        node.op == "Convert" and node.outputs[0].element_type == "f32" for node in readers
+    )
