@@ -12,6 +12,7 @@ from graphpass.engine.findings import Finding, Verdict
 from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Cache, Inventory
 from graphpass.ir.graph import Graph
+from graphpass.ir.inputs import BRANCH, is_merged
 from graphpass.ir.miss import MissError
 from graphpass.ir.model import Model
 from graphpass.ir.phase import Phase
@@ -47,6 +48,23 @@ def require_onnx(model: Model, target: str) -> None:
     """
     if missing := ONNX.missing(model):
         raise UnsupportedError("GP366", f"target {target} writes ONNX, but {missing}", ONNX.hint)
+
+
+def later_steps(model: Model) -> Model | None:
+    """Return a copy of a merged decoder with the branch for later steps.
+
+    It is the result of `select-branch`, and also computes the first step. Targets choose passes by its operators.
+
+    Returns:
+        The copy; ``None`` for other models.
+    """
+    if not is_merged(model.graph):
+        return None
+    from graphpass.dialects.onnx.branches import with_branch
+    from graphpass.dialects.onnx.model import OnnxModel
+
+    assert isinstance(model, OnnxModel)
+    return with_branch(model, BRANCH, True)
 
 
 def require_fused(attention: Attention) -> None:

@@ -23,12 +23,12 @@ from graphpass.engine.target import Target, require
 from graphpass.errors import UsageError
 from graphpass.ir.cache import Inventory
 from graphpass.ir.graph import Graph
-from graphpass.ir.inputs import is_merged, token_input
+from graphpass.ir.inputs import token_input
 from graphpass.ir.model import Model
 from graphpass.ir.operators import quantized_bits
 from graphpass.ir.quantizers import rounds_activations
 from graphpass.ir.values import fixed_size
-from graphpass.targets.rules import encoder_error
+from graphpass.targets.rules import encoder_error, later_steps
 
 
 @dataclass(frozen=True)
@@ -135,6 +135,8 @@ class StatefulTarget(Target):
         return self._pipeline(model, first) if self.seq2seq else super().decoder_pipeline(model, first)
 
     def _pipeline(self, model: Model, first: Path | None) -> tuple[Pass[Any], ...]:
+        if (later := later_steps(model)) is not None:
+            return (*parse("select-branch"), *self._pipeline(later, first))
         from graphpass.dialects.openvino.model import check_trim
 
         if self.cache == "reorder" and self.no_reorder is not None:
@@ -253,15 +255,8 @@ def _quantizes_caches(model: Model) -> bool:
 def _to_openvino(model: Model) -> list[str]:
     if model.dialect == "openvino":
         return []
-    # An input selects between the decoder of the first step and that of later steps.
-    has_branches = is_merged(model.graph)
     lowered = any(True for _ in model.graph.of_op(*LOWERED))
-    return [
-        *_if(has_branches, "select-branch"),
-        *_if(_quantizes_caches(model), "dequantize-caches"),
-        *_if(lowered, "lower-operators"),
-        "to-openvino",
-    ]
+    return [*_if(_quantizes_caches(model), "dequantize-caches"), *_if(lowered, "lower-operators"), "to-openvino"]
 
 
 def _if(condition: object, name: str) -> tuple[str, ...]:

@@ -2,13 +2,25 @@
 
 import pytest
 from support.caches import cache
+from support.merged_decoders import merged_decoder
 
 from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.engine.manager import PassManager
+from graphpass.engine.pipeline import format_passes
+from graphpass.engine.registry import get_target
 from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Axes
 from graphpass.ir.miss import MissError
-from graphpass.targets.rules import attention_findings, encoder_error, linear_finding, require_fused, require_onnx
+from graphpass.targets.rules import (
+    attention_findings,
+    encoder_error,
+    later_steps,
+    linear_finding,
+    require_fused,
+    require_onnx,
+)
 from graphpass.testing import parse_model, tiny_model
+from graphpass.verify import compare
 
 ONNX = tiny_model("llama", layers=2)
 FUSED = """%input_ids = Parameter : i64[b, n]
@@ -26,6 +38,16 @@ def test_errors_name_the_target():
     require_onnx(ONNX, "ort")
     with pytest.raises(UnsupportedError, match="GP366: target ort writes ONNX, but"):
         require_onnx(parse_model(FUSED, "openvino"), "ort")
+
+
+@pytest.mark.parametrize("target", ["cpu", "ort", "web"])
+def test_decoders_of_both_steps_are_converted_as_that_of_later_steps(target):
+    model = merged_decoder(ONNX)
+    passes, alone = (get_target(target).pipeline(one) for one in (model, ONNX))
+    assert format_passes(passes) == f"select-branch,{format_passes(alone)}"
+    result = PassManager(passes).run(model).model
+    assert compare(model, result, steps=2).passed
+    assert later_steps(ONNX) is None
 
 
 def test_attention_that_is_decomposed_is_not_fused_and_names_the_remedy():

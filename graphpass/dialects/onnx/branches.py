@@ -39,6 +39,20 @@ def take_branches(model: OnnxModel, decider: str, value: bool) -> tuple[int, int
     return len(decided), dropped
 
 
+def with_branch(model: OnnxModel, decider: str, value: bool) -> OnnxModel:
+    """Return a copy of a model with the branches for one value of an input.
+
+    Args:
+        model: The model.
+        decider: Name of the boolean input.
+        value: Value of the input, see `take_branches`.
+    """
+    taken = model.clone()
+    take_branches(taken, decider, value)
+    taken.mark_edited()
+    return taken
+
+
 def inline_branches(rewriter: OnnxRewriter, decided: Iterable[tuple[Node, bool]]) -> None:
     """Replace Ifs of the main graph by one of their branches.
 

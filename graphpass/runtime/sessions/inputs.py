@@ -15,6 +15,7 @@ from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Axes, Cache, Inventory
 from graphpass.ir.element_types import ELEMENT_TYPES
 from graphpass.ir.inputs import (
+    BRANCH,
     EMBEDDINGS,
     KEPT_LOGITS,
     NEW_SLOTS,
@@ -36,7 +37,7 @@ _NONE = np.zeros(0, np.int64)
 
 #: Ranks of inputs that are not [batch, length]. An input of this name and another rank has another meaning.
 _RANKS = {
-    **dict.fromkeys(("cache_position", "beam_idx", SOURCE_SLOTS, PAST_LENGTH, "steps_back"), (1,)),
+    **dict.fromkeys(("cache_position", "beam_idx", SOURCE_SLOTS, PAST_LENGTH, "steps_back", BRANCH), (1,)),
     **dict.fromkeys(("tree_mask", EMBEDDINGS, TARGET_STATES, VISUAL_FEATURES), (3,)),
     "position_ids": (2, 3),
 }
@@ -211,6 +212,7 @@ def _makers(
         SOURCE_SLOTS: lambda step: step.moves[0],
         "steps_back": lambda step: np.array([step.steps_back]),
         "past_len": lambda step: np.array([step.past]),
+        BRANCH: lambda step: np.array([step.past > 0]),
         **dict.fromkeys(step_tokens.starts, lambda step: np.full(step.batch, step.past)),
         **dict.fromkeys(step_tokens.totals, lambda step: np.full(step.batch, step.past + step.length)),
     }

@@ -18,12 +18,11 @@ from graphpass.engine.syntax import quote
 from graphpass.engine.target import Padding, Target
 from graphpass.errors import UsageError
 from graphpass.ir.cache import Inventory
-from graphpass.ir.inputs import is_merged
 from graphpass.ir.model import Model
 from graphpass.targets.ort import rules, trial
 from graphpass.targets.ort.context import context_length
 from graphpass.targets.ort.providers import PROVIDERS, Device, Provider
-from graphpass.targets.rules import require_onnx
+from graphpass.targets.rules import later_steps, require_onnx
 
 
 @dataclass(frozen=True)
@@ -138,6 +137,11 @@ class ORT(Target):
             UnsupportedError: GP366, the model is OpenVINO IR.
         """
         require_onnx(model, self.name)
+        if (later := later_steps(model)) is not None:
+            return (*parse("select-branch"), *self._pipeline(later))
+        return self._pipeline(model)
+
+    def _pipeline(self, model: Model) -> tuple[Pass[Any], ...]:
         options = [] if self.reads_any_padding else ["padding=right"]
         options += self.provider.fusion_options
         options += ["pad-values=true"] if self.pads_values else []
@@ -208,8 +212,7 @@ class ORT(Target):
         """
         require_onnx(model, self.name)
         steps = replace(self, precision="f32").pipeline(model)
-        first_steps = parse("select-branch") if is_merged(model.graph) else ()
-        return (*first_steps, *steps, *parse(",".join(self._demotion(model))))
+        return (*steps, *parse(",".join(self._demotion(model))))
 
     def _demotion(self, model: Model) -> list[str]:
         """Return the pass of `ORT.demotion`; encoder and decoder need caches of one type."""

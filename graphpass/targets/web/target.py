@@ -14,10 +14,9 @@ from graphpass.engine.pipeline import parse
 from graphpass.engine.target import Target
 from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Cache, Inventory
-from graphpass.ir.inputs import is_merged
 from graphpass.ir.model import Model
 from graphpass.targets.ort.target import ORT
-from graphpass.targets.rules import require_onnx
+from graphpass.targets.rules import later_steps, require_onnx
 from graphpass.targets.web import rules
 from graphpass.targets.web.folder import SUFFIXES, DataType, config_file, data_type_of
 
@@ -66,13 +65,14 @@ class Web(Target):
             UnsupportedError: GP366, the model is OpenVINO IR; GP399, transformers.js does not run the model.
         """
         require_onnx(model, self.name)
+        if (later := later_steps(model)) is not None:
+            return (*parse("select-branch"), *self.pipeline(later))
         inventory = analyze_caches(model)
-        if not is_merged(model.graph) and (reason := rules.why_not(model, inventory)) is not None:
+        if (reason := rules.why_not(model, inventory)) is not None:
             raise UnsupportedError("GP399", f"transformers.js does not run this model: {reason[0]}", reason[1])
         names = rules.caches_for(model, inventory).options
-        first = ["select-branch"] if is_merged(model.graph) else []
         # First, so that rotary tables of fused attention are computed in f32.
-        first += ["change-precision{to=f32}"] if self.dtype in {"fp32", "q4", "q4f16"} else []
+        first = ["change-precision{to=f32}"] if self.dtype in {"fp32", "q4", "q4f16"} else []
         first += ["standardize-layout"] if any(map(_counts_elsewhere, inventory.of_kind("kv"))) else []
         last = ["fix-input{input=logits_to_keep}"] if "logits_to_keep" in model.graph.parameters else []
         last += ["quantize-weights"] if self.dtype in {"q4", "q4f16"} else []

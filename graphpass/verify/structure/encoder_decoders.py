@@ -19,6 +19,7 @@ from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.symbolic.expressions import ZERO, Expr, substitute
 from graphpass.analysis.symbolic.sizes import infer_exact_sizes
 from graphpass.analysis.symbolic.step import ENCODED, PAST
+from graphpass.dialects.onnx.branches import with_branch
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.ir.cache import Cache
 from graphpass.ir.graph import Value
@@ -27,7 +28,7 @@ from graphpass.ir.model import Model
 from graphpass.runtime.backends.encoder_decoder import EncoderDecoderModels
 from graphpass.verify.structure.caches import SELECTORS, Carried, first_value, paired, written
 from graphpass.verify.structure.lengths import input_lengths
-from graphpass.verify.structure.proof import compare_results, compare_structures, decided_by
+from graphpass.verify.structure.proof import compare_results, compare_structures
 from graphpass.verify.structure.question import ComparedResult, Given, Question
 from graphpass.verify.structure_proof import Region, StructureProof
 
@@ -71,7 +72,7 @@ def _separated(models: EncoderDecoderModels) -> EncoderDecoderModels:
     if not isinstance(merged, OnnxModel) or not is_merged(merged.graph):
         return models
     return EncoderDecoderModels(
-        models.encoder, decided_by(merged, BRANCH, value=True), decided_by(merged, BRANCH, value=False)
+        models.encoder, with_branch(merged, BRANCH, value=True), with_branch(merged, BRANCH, value=False)
     )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.step_lengths import known_lengths, step_lengths
 from graphpass.analysis.symbolic.step import PAST
-from graphpass.dialects.onnx.branches import deciders, take_branches
+from graphpass.dialects.onnx.branches import deciders, with_branch
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.verify.parts import Plan, plan
 from graphpass.verify.structure.added_conditions import added_conditions
@@ -51,28 +51,14 @@ def compare_structures(reference: Model, candidate: Model, feed: Feed | None = N
     if decider is None or not isinstance(reference, OnnxModel):
         return _compare(reference, candidate, feed)
     if not isinstance(candidate, OnnxModel) or decider not in candidate.graph.parameters:
-        proof = _compare(decided_by(reference, decider, True), candidate, feed)
+        proof = _compare(with_branch(reference, decider, True), candidate, feed)
         return None if proof is None else replace(proof, assumed=(f"{decider} is true", *proof.assumed))
-    decided = (
-        (decided_by(reference, decider, value), decided_by(candidate, decider, value)) for value in (True, False)
-    )
-    proofs = [_compare(*models, feed) for models in decided]
+    proofs = [
+        _compare(with_branch(reference, decider, value), with_branch(candidate, decider, value), feed)
+        for value in (True, False)
+    ]
     known = [proof for proof in proofs if proof is not None]
     return reduce(StructureProof.joined, known) if len(known) == len(proofs) else None
-
-
-def decided_by(model: OnnxModel, decider: str, value: bool) -> OnnxModel:
-    """Return the model with the branches for a value of a boolean input.
-
-    Args:
-        model: The model.
-        decider: Name of the input.
-        value: Its value.
-    """
-    taken = model.clone()
-    take_branches(taken, decider, value)
-    taken.mark_edited()
-    return taken
 
 
 def _compare(reference: Model, candidate: Model, feed: Feed | None) -> StructureProof | None:
