@@ -162,8 +162,9 @@ GP301 The pass accepts models of the other format. Passes on OpenVINO IR come af
   it.
 GP302 A precondition of the pass does not hold, for example make-stateful requires a stateless model. `graphpass explain
   PASS` lists the preconditions.
-GP310 ONNX's or OpenVINO's checker rejects the graph, or an operator lacks a required input; the message has the error.
-  For an exported model this is an error of the exporter; after a pass it is a bug of the pass.
+GP310 ONNX's or OpenVINO's checker rejects the graph, an operator lacks a required input, or a tensor is read or
+  returned that is not computed; the message has the error. For an exported model this is an error of the exporter;
+  after a pass it is a bug of the pass.
 GP311 OpenVINO's ONNX frontend has no rule for some operators of the model; the message names them, their domains and
   nodes, and the hint the passes that lower them, where there are such.
 GP312 OpenVINO's ONNX frontend failed to convert the model for another reason than an unknown operator; the message has

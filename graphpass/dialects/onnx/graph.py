@@ -19,13 +19,14 @@ from graphpass.dialects.onnx.shapes import outputs_of
 from graphpass.dialects.onnx.spelling import spelled
 from graphpass.dialects.onnx.tensors import element_type, embedded, mapped, shape_of
 from graphpass.dialects.onnx.walk import ONNX_DOMAINS, bodies, captured, in_order, inferred, opset_of
-from graphpass.errors import ReadError
+from graphpass.errors import ReadError, UnsupportedError
 from graphpass.ir.graph import Graph, Node, Value, positive_axis
 from graphpass.progress import counting
 
 #: Operators of other domains that share their name with a different ONNX operator; their name includes the domain.
 _NAMESAKES = frozenset({("com.microsoft", "Attention")})
 
+_AGAIN = "export the model again"
 
 _Types: TypeAlias = "ChainMap[str, onnx.TypeProto.Tensor]"
 
@@ -104,6 +105,9 @@ def build(proto: onnx.ModelProto, path: Path | None, *, inline: bool = False) ->
 
     Returns:
         The view, with nodes in topological order.
+
+    Raises:
+        UnsupportedError: GP310, a node reads a tensor, or the model returns one, that is not computed.
     """
     scope, opset = _Scope(inferred(proto).graph), opset_of(proto)
     builder = _Builder(scope, path, opset)
@@ -116,8 +120,9 @@ def build(proto: onnx.ModelProto, path: Path | None, *, inline: bool = False) ->
         _add_nodes(builder, _Frame(scope, iter(nodes)), inline=inline)
     builder.scope = scope
     for info in graph.output:
-        if info.name in builder.values:
-            builder.add(info.name, "Result", (builder.values[info.name],), [], info)
+        if info.name not in builder.values:
+            raise UnsupportedError("GP310", f"the model is not valid: no node computes its output {info.name}", _AGAIN)
+        builder.add(info.name, "Result", (builder.values[info.name],), [], info)
     spell = functools.partial(spelled, opset=opset)
     return Graph(tuple(builder.nodes), functools.partial(_read_constant, model_file=path), spell)
 
@@ -259,7 +264,10 @@ def _add_node(builder: _Builder, native: onnx.NodeProto) -> None:
     op = "OpaqueConstant" if native.op_type == "Constant" else NEUTRAL_NAMES.get(native.op_type, native.op_type)
     if (native.domain, native.op_type) in _NAMESAKES:
         op = f"{native.domain}.{native.op_type}"
-    inputs = tuple(builder.values.get(read) if read else None for read in native.input)
+    if missing := [read for read in native.input if read and read not in builder.values]:
+        reason = f"{native.op_type} {name} reads {missing[0]}, which is not an input, an initializer or a result"
+        raise UnsupportedError("GP310", f"the model is not valid: {reason}", _AGAIN)
+    inputs = tuple(builder.read(read) for read in native.input)
     from_outside = tuple(builder.values[read] for read in captured(native) if read in builder.values)
     builder.add(name, op, inputs + from_outside, list(native.output), native)
 

@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+import onnx.parser
 import pytest
 from dialects.onnx.graphs_of_nodes import graph_of
 from onnx import TensorProto, helper
+
+from graphpass.dialects.onnx.graph import build
+from graphpass.errors import UnsupportedError
 
 
 def test_namesakes_of_other_domains_have_their_domain():
     node = helper.make_node("Attention", ["x", "x", "x"], ["y"], domain="com.microsoft")
     assert [node.op for node in graph_of(node).nodes][-2:] == ["com.microsoft.Attention", "Result"]
+
+
+@pytest.mark.parametrize(
+    ("node", "words"),
+    [
+        ("y = Add (x, ids)", "Add y reads ids, which is not an input, an initializer or a result"),
+        ("z = Add (x, x)", "no node computes its output y"),
+    ],
+)
+def test_tensors_that_are_not_computed_are_refused(node, words):
+    text = f'<ir_version: 8, opset_import: ["": 21]> graph (float[n] x) => (float[n] y) {{ {node} }}'
+    with pytest.raises(UnsupportedError, match=f"GP310: the model is not valid: {words}"):
+        build(onnx.parser.parse_model(text), None)
 
 
 @pytest.mark.parametrize(
