@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from graphpass.ir.bodies import inlined
 from graphpass.ir.graph import Graph, Node, Use
+from graphpass.ir.model import Model
 from graphpass.ir.operators import MOVES, QUANTIZERS, SLICES, SOURCES
 
 #: Keep elements between a DequantizeLinear and an output; Concat appends to a cache.
@@ -25,9 +27,9 @@ def why_not_fused(node: Node, otherwise: str) -> str:
     return f"{node.op} rounds to integers; {_ADVICE}" if node.op in QUANTIZERS else otherwise
 
 
-def rounds_activations(graph: Graph) -> bool:
-    """Return whether activations are rounded to integers, with constant or dynamic scales."""
-    return any(graph.of_op("DynamicQuantizeLinear", "FakeQuantize", "QuantizeLinear"))
+def rounds_activations(model: Model) -> bool:
+    """Return whether activations are rounded to integers, with constant or dynamic scales, also in bodies."""
+    return any(inlined(model).graph.of_op("DynamicQuantizeLinear", "FakeQuantize", "QuantizeLinear"))
 
 
 def quantized_ports(graph: Graph) -> Iterator[tuple[Node, tuple[Use, ...]]]:

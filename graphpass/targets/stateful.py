@@ -155,7 +155,7 @@ class StatefulTarget(Target):
             *_if(any(True for _ in model.graph.of_op("TopK")), "batch-experts"),
             *self.before_attention,
             *_if(packed_caches(inventory) or flat_caches(model, inventory), "unpack"),
-            *_if(inventory.caches and rounds_activations(model.graph), "quantize-before-append"),
+            *_if(inventory.caches and rounds_activations(model), "quantize-before-append"),
             *_if(model.analysis(find_tiled_heads), "regroup-heads"),
             "fuse-attention",
             *_if(self.feeds_mask and _lacks_mask(model, inventory), "add-attention-mask"),

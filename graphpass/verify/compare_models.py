@@ -196,7 +196,7 @@ def _compare(
     inside = padding == "left" and all(misreading) and any(absorbs_left_padding(model) for model in both)
     pads = {"left": padded_inside if inside else padded} | ({} if enters else {"right": partial(padded, side="right")})
     entered = "linear caches"
-    if any(rounds_rows_together(model.graph) for model in both):
+    if any(map(rounds_rows_together, both)):
         pads, entered = {}, "the scales by which activations of all rows are rounded"
     sides = Sides(pads, entered, padding, alone=alone, counted=counting)
     outputs = pooled or OutputComparer(tolerance)
@@ -226,7 +226,7 @@ def _compare(
         half = usual.rounded_to or ("f16" if candidate.analysis(is_in_f16) else None)
         if half is not None:
             comparison = after_nudges(comparison, reference, half, against_itself, pooled_with)
-        if rounds_activations(reference.graph):
+        if rounds_activations(reference):
             comparison = after_reordered_sums(comparison, reference, pooled_with)
         if steps and comparison.passed and pooled is None:
             # The comparison needs no runtime, so the models keep their types; the reference may also be in f32.

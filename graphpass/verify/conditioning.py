@@ -17,7 +17,7 @@ from graphpass.ir.values import REALS
 from graphpass.verify.comparison import Comparison
 
 #: Relative changes of embeddings that have the effect of sums of f32 in another order, as exponents of 2.
-_REORDERED = (-20, -19, -18)
+REORDERED = (-20, -19, -18)
 
 #: Maximum ratio of the candidate's difference to that of the reference with changed embeddings.
 OF_ITS_OWN = 2.0
@@ -111,7 +111,7 @@ def after_reordered_sums(
     comparison: Comparison,
     reference: Model,
     pooled: Callable[[Model | None], tuple[Comparison, float]],
-    nudges: Sequence[int] = _REORDERED,
+    nudges: Sequence[int] = REORDERED,
     least: float = 0.0,
 ) -> Comparison:
     """Accept a divergence of at most twice the reference's with nudged embeddings, over all logits.

@@ -8,7 +8,9 @@ from graphpass.analysis.attention.operators import operator_heads
 from graphpass.analysis.equations.head_sizes import why_sizes_refused
 from graphpass.engine.manager import PassManager
 from graphpass.engine.pipeline import format_passes, parse
+from graphpass.ir.inputs import is_merged
 from graphpass.ir.operators import normalizes_heads
+from graphpass.ir.quantizers import rounds_activations
 
 if TYPE_CHECKING:
     from graphpass.engine.passes import Pass
@@ -17,15 +19,18 @@ if TYPE_CHECKING:
 
 
 def passes_for_cpu(model: Model) -> tuple[Pass[Any], ...]:
-    """Return passes that replace PagedAttention, and GroupQueryAttention with norms or sizes without a kernel.
+    """Return passes for PagedAttention, GroupQueryAttention without a kernel, and quantized branches.
 
-    ONNX Runtime's CPU provider implements neither (1.32), and other providers have the same limits of sizes.
+    ONNX Runtime's CPU provider implements neither (1.32), and other providers have the same limits of sizes. Quantized
+    decoders of both steps in one file are replaced by that of later steps, which also computes the first: inside an
+    If, products of u8 and s8 saturate on processors without VNNI (``session.x64quantprecision`` has no effect there).
 
     Args:
         model: Any model; it is not modified.
     """
     graph = model.graph
-    steps = ["unpage-caches"] if any(True for _ in graph.of_op("PagedAttention")) else []
+    steps = ["select-branch"] if is_merged(graph) and rounds_activations(model) else []
+    steps += ["unpage-caches"] if any(True for _ in graph.of_op("PagedAttention")) else []
     normed = any(map(normalizes_heads, graph.of_op("GroupQueryAttention", "PagedAttention")))
     if normed or any(map(_has_no_kernel, graph.of_op("GroupQueryAttention"))):
         steps.append("lower-operators{only=[group-query-attention]}")
@@ -58,4 +63,7 @@ def note_on_form(model: Model) -> tuple[str, ...]:
     passes = passes_for_cpu(model)
     if not passes:
         return ()
-    return (f"operators of the reference without a kernel on the CPU: it ran after {format_passes(passes)}",)
+    form = format_passes(passes)
+    if form == "select-branch":
+        return (f"the branch of the first step, which rounds differently on the CPU: the reference ran after {form}",)
+    return (f"operators of the reference without a kernel on the CPU: it ran after {form}",)

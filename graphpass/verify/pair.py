@@ -75,7 +75,7 @@ def compare_pair(reference: Model, prefill: Model, decode: Model, split: Split, 
 
     room = _room(reference, split)
     comparison = _compare((session, pair), OutputComparer(tolerance), split, room)
-    if device == QNN and rounds_activations(reference.graph):
+    if device == QNN and rounds_activations(reference):
         comparison = after_reordered_sums(comparison, reference, pooled, (ROUNDED_TO_F16,), _ON_HTP)
     return comparison
 

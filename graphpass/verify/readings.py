@@ -8,6 +8,7 @@ import numpy as np
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.step_tokens import absorbs_attention, absorbs_padding
+from graphpass.ir.bodies import inlined
 from graphpass.ir.operators import NEW_TOKENS, SHAPE_READERS
 
 if TYPE_CHECKING:
@@ -47,9 +48,9 @@ def absorbs_left_padding(model: Model) -> bool:
     return any(absorbs_padding(model, cache) and absorbs_attention(model, cache) for cache in linear)
 
 
-def rounds_rows_together(graph: Graph) -> bool:
+def rounds_rows_together(model: Model) -> bool:
     """Return whether activations are rounded by one scale for all rows, padding included."""
-    return any(True for _ in graph.of_op("DynamicQuantizeLinear"))
+    return any(True for _ in inlined(model).graph.of_op("DynamicQuantizeLinear"))
 
 
 def takes_positions(model: Model) -> bool:

@@ -23,8 +23,9 @@ Result(%y) {{name=y}}
     [("%slots", "Tanh", ["QuantizeLinear"]), ("%x", "Identity", ["QuantizeLinear", "DequantizeLinear"])],
 )
 def test_quantizers_beside_ports_are_found(quantized, last, found):
-    graph = parse_model(MODEL.format(quantized=quantized, last=last)).graph
-    assert rounds_activations(graph)
+    model = parse_model(MODEL.format(quantized=quantized, last=last))
+    graph = model.graph
+    assert rounds_activations(model)
     assert [node.op for node, _ in quantized_ports(graph)] == found
     assert all(use.node.op in {"QuantizeLinear", "Transpose"} for _, uses in quantized_ports(graph) for use in uses)
 
@@ -34,6 +35,6 @@ def test_weights_are_not_activations():
 %w = Constant : u8[4, 4]
 %wide = DequantizeLinear(%w, 0.5, 0:u8)
 Result(%wide) {name=y}"""
-    graph = parse_model(text).graph
-    assert not rounds_activations(graph)
-    assert list(quantized_ports(graph)) == []
+    model = parse_model(text)
+    assert not rounds_activations(model)
+    assert list(quantized_ports(model.graph)) == []

@@ -16,6 +16,7 @@ import onnxruntime
 
 from graphpass.dialects.onnx.tensors import graphs
 from graphpass.errors import UnsupportedError
+from graphpass.ir.bodies import inlined
 from graphpass.ir.quantizers import rounds_activations
 from graphpass.runtime.backends.failures import compiling, running
 
@@ -105,7 +106,7 @@ def _in_utf8(path: Path) -> str:
 
 
 def _has_blocks(model: OnnxModel) -> bool:
-    return any(node.attributes.get("block_size") for node in model.graph.of_op("DequantizeLinear"))
+    return any(node.attributes.get("block_size") for node in inlined(model).graph.of_op("DequantizeLinear"))
 
 
 class OnnxRuntimeRequest:
@@ -128,7 +129,7 @@ class OnnxRuntimeRequest:
         options.log_severity_level = _FATAL_ONLY
         options.use_deterministic_compute = True
         entries = {**_SHARED_CORES, **(_EXACT if exact else {}), **({} if _packs.get() else _IN_PLACE)}
-        if exact and rounds_activations(model.graph) and not _has_blocks(model):
+        if exact and rounds_activations(model) and not _has_blocks(model):
             entries |= _UNSATURATED
         for key, value in entries.items():
             options.add_session_config_entry(key, value)

@@ -163,7 +163,7 @@ def computes_in_integers(model: Model, device: str) -> bool:
         model: The model.
         device: The OpenVINO device.
     """
-    return device == "CPU" and rounds_activations(model.graph)
+    return device == "CPU" and rounds_activations(model)
 
 
 def default_group_size(model: OpenVINOModel, device: str) -> str | None:

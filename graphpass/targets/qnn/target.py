@@ -77,7 +77,7 @@ class QNN(Target):
         steps += ["window-from-positions{required=false}"] if windows else []
         # HTP rounds angles to f16. A new token may follow a full cache.
         steps += [f"tabulate-angles{{positions={self.capacity + 1}}}"]
-        is_quantized = rounds_activations(model.graph)
+        is_quantized = rounds_activations(model)
         steps += ["negate-quantized-ports"] if is_quantized else []
         precision = self.precision or ("f32" if is_quantized else "f16")
         steps += ["change-precision{to=f16}"] if precision == "f16" else []
