@@ -8,11 +8,9 @@ from graphpass.analysis.pattern import Match, op, var
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.graph import Graph, Value
+from graphpass.ir.operators import RESHAPES
 
 WEIGHT = op.Multiply(op.Subtract(op.Convert(var("weight")), op.Convert(var("zeros"))), var("scales"))
-
-#: Operators between a dequantized weight and its Convert to f32.
-_MOVES = frozenset({"Gather", "Reshape"})
 
 
 @dataclass(frozen=True)
@@ -59,8 +57,9 @@ class WidenDequantization(Pass[OpenVINOModel]):
 def _is_half(graph: Graph, match: Match) -> bool:
     """Return whether a weight is dequantized in f16, and only read in f32."""
     product = match.node.outputs[0]
-    uses = graph.forward([product], lambda use: use.node.outputs if use.node.op in _MOVES else ())
-    readers = [use.node for use in uses if use.node.op not in _MOVES]
+    between = RESHAPES | {"Gather"}
+    uses = graph.forward([product], lambda use: use.node.outputs if use.node.op in between else ())
+    readers = [use.node for use in uses if use.node.op not in between]
     return product.element_type == "f16" and all(
         node.op == "Convert" and node.outputs[0].element_type == "f32" for node in readers
     )
