@@ -1,5 +1,7 @@
 """Files of an encoder and its decoders, by the names of optimum and of onnxruntime-genai's builder."""
 
+import shutil
+
 import pytest
 from support.models import export
 
@@ -50,7 +52,6 @@ def test_other_folders_have_no_encoder(tmp_path, names):
     ("names", "reason"),
     [
         (["encoder_model.onnx"], "but no decoder"),
-        (OPTIMUM[:2], "has no caches, but not decoder_with_past_model.onnx"),
         ([OPTIMUM[0], OPTIMUM[2]], "which fills the caches of cross attention"),
         ([*OPTIMUM, "openvino_encoder_model.xml"], "in ONNX and one in OpenVINO IR"),
     ],
@@ -58,6 +59,14 @@ def test_other_folders_have_no_encoder(tmp_path, names):
 def test_incomplete_folders_are_refused(tmp_path, names, reason):
     with pytest.raises(UsageError, match=reason) as error:
         find_encoder_decoder(folder_with(tmp_path, names))
+    assert error.value.id == "GP225"
+
+
+def test_a_decoder_without_caches_is_refused(tmp_path):
+    for name in OPTIMUM[:2]:
+        shutil.copy(export("t5", "onnx") / name, tmp_path)
+    with pytest.raises(UsageError, match=r"has no caches, but not decoder_with_past_model\.onnx") as error:
+        find_encoder_decoder(tmp_path)
     assert error.value.id == "GP225"
 
 

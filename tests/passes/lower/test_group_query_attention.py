@@ -327,6 +327,8 @@ class TestRefusals:
         model = build(Form(sink=True))
         node = model.proto.graph.node[-1]
         node.input.extend(["key_scale", "value_scale"])
+        scales = (helper.make_tensor(name, TensorProto.FLOAT, [1], [1.0]) for name in ("key_scale", "value_scale"))
+        model.proto.graph.initializer.extend(scales)
         self.refused(model, "key_scale quantizes its caches")
 
     def test_old_operator_sets_are_refused(self):
