@@ -90,7 +90,8 @@ class LoweredOperator:
             number: The scalar.
             element_type: OpenVINO's short name of the type of the result.
         """
-        return self.write.convert(self.write.number(number, "f32"), element_type)
+        scalar = self.write.number(number, "f32")
+        return scalar if element_type == "f32" else self.write.convert(scalar, element_type)
 
     def replace(self, port: int, new: Handle) -> None:
         """Replace an output; an omitted output is ignored.
