@@ -167,8 +167,7 @@ class Lockstep:
             sentences += other_columns(reference)
             # Candidates that agree with the padded batch misread it, too.
             if not (sentences or self._alone or self._pads_right):
-                fed = self._reference, reference, self._outputs.tolerance, self._vocabulary
-                sentences += absorbed_padding(*fed)
+                sentences += absorbed_padding(self._reference, reference, self._outputs.tolerance, self._vocabulary)
         except (UsageError, UnsupportedError) as error:
             if error.id not in NO_ROOM:
                 raise

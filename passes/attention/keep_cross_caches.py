@@ -8,6 +8,7 @@ from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.conditions import STATEFUL
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.graph import Graph, Value
+from graphpass.ir.inputs import ENCODER_STATES
 from graphpass.ir.operators import SOURCES
 
 _KEY, _VALUE = 1, 2
@@ -56,4 +57,4 @@ class KeepCrossCaches(Pass[OpenVINOModel]):
 def _comes_from_the_encoder(graph: Graph, value: Value) -> bool:
     """Return whether ``value`` depends on an encoder's hidden states, and otherwise only on sizes."""
     upstream = graph.backward([value], lambda node: () if node.op == "ShapeOf" else node.inputs)
-    return [node.name for node in upstream if node.op in SOURCES] == ["encoder_hidden_states"]
+    return [node.name for node in upstream if node.op in SOURCES] == [ENCODER_STATES]

@@ -13,7 +13,7 @@ from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.dialects.onnx.precision import without_bf16
 from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Cache
-from graphpass.ir.inputs import BRANCH
+from graphpass.ir.inputs import BRANCH, ENCODER_STATES
 from graphpass.ir.model import Model
 from graphpass.ir.types import Port, shape_text
 from graphpass.runtime.backends.device import Device
@@ -125,7 +125,7 @@ class EncoderDecoderSession:
         total = self._length + ids.shape[1]
         known: dict[str, Any] = {
             **dict.fromkeys(TOKENS, ids),
-            "encoder_hidden_states": self._hidden,
+            ENCODER_STATES: self._hidden,
             "encoder_attention_mask": self._mask,
             **dict.fromkeys(("attention_mask", "decoder_attention_mask"), np.ones([len(ids), total])),
             "position_ids": np.broadcast_to(np.arange(self._length, total), ids.shape),
