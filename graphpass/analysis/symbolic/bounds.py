@@ -13,9 +13,12 @@ from graphpass.analysis.symbolic.nodes import (
     Polynomial,
     from_polynomial,
     length,
+    minus,
     number,
+    plus,
     polynomial,
     product,
+    times,
     total,
 )
 
@@ -43,8 +46,8 @@ def is_natural(expr: Expr) -> bool:
             return False
         if is_natural(slope):
             expr = rest
-        elif is_natural(_times(slope, number(-1))):
-            expr = _plus(rest, _times(slope, _plus(sizes[variable], number(-1))))
+        elif is_natural(times(slope, number(-1))):
+            expr = plus(rest, times(slope, plus(sizes[variable], number(-1))))
         else:
             return False
 
@@ -75,10 +78,10 @@ def _split(terms: Polynomial, variable: Expr) -> tuple[Expr | None, Expr]:
     slope: Polynomial = {}
     rest: Polynomial = {}
     for monomial, factor in terms.items():
-        times = monomial.count(variable)
-        if times > 1:
+        count = monomial.count(variable)
+        if count > 1:
             return None, number(0)
-        if times:
+        if count:
             others = tuple(atom for atom in monomial if atom is not variable)
             slope[others] = slope.get(others, 0) + factor
         else:
@@ -96,8 +99,8 @@ def _is_natural_in_lengths(terms: Polynomial, atoms: set[Expr]) -> bool:
         term = number(factor)
         for atom in monomial:
             # Substitute ``excess + least`` for the atom: nonnegative coefficients are then sufficient.
-            term = _times(term, _plus(length(("beyond", atom)), number(least[atom] or 0)))
-        expr = _plus(expr, term)
+            term = times(term, plus(length(("beyond", atom)), number(least[atom] or 0)))
+        expr = plus(expr, term)
     return all(factor >= 0 for factor in polynomial(expr).values())
 
 
@@ -116,19 +119,7 @@ def _least(atom: Expr, depth: int = 4) -> int | None:
 
 
 def _is_natural_quotient(dividend: Expr, divisor: Expr) -> bool:
-    return is_natural(_plus(divisor, number(-1))) and is_natural(dividend)
-
-
-def _plus(left: Expr, right: Expr) -> Expr:
-    return from_polynomial(total(polynomial(left), polynomial(right)))
-
-
-def _times(left: Expr, right: Expr) -> Expr:
-    return from_polynomial(product(polynomial(left), polynomial(right)))
-
-
-def _minus(left: Expr, right: Expr) -> Expr:
-    return _plus(left, _times(right, number(-1)))
+    return is_natural(plus(divisor, number(-1))) and is_natural(dividend)
 
 
 def divided(expr: Expr, divisor: Expr) -> tuple[Expr, Expr] | None:
@@ -153,18 +144,18 @@ def divided(expr: Expr, divisor: Expr) -> tuple[Expr, Expr] | None:
         exact = {monomial: factor // value for monomial, factor in terms.items() if factor % value == 0}
         exact[()] = terms.get((), 0) // value
         whole = from_polynomial(exact)
-        remainder = _minus(expr, _times(whole, divisor))
+        remainder = minus(expr, times(whole, divisor))
     else:
         for atom in sorted({atom for monomial in polynomial(expr) for atom in monomial}, key=lambda expr: -expr.order):
             if atom.op not in {"floor_quotient", "index", "modulo"}:
                 continue
             slope, _ = _split(polynomial(expr), atom)
             if slope is not None and slope.as_number is None:
-                times = quotient(slope, divisor)
-                if times is not None:
-                    whole = _plus(whole, _times(times, atom))
-        remainder = _minus(expr, _times(whole, divisor))
-    if is_natural(remainder) and is_natural(_minus(_minus(divisor, ONE), remainder)):
+                part = quotient(slope, divisor)
+                if part is not None:
+                    whole = plus(whole, times(part, atom))
+        remainder = minus(expr, times(whole, divisor))
+    if is_natural(remainder) and is_natural(minus(minus(divisor, ONE), remainder)):
         return whole, remainder
     return None
 

@@ -216,6 +216,21 @@ def product(first: Polynomial, second: Polynomial) -> Polynomial:
     return terms
 
 
+def plus(left: Expr, right: Expr) -> Expr:
+    """Return the sum of integers as a polynomial, also of choices."""
+    return from_polynomial(total(polynomial(left), polynomial(right)))
+
+
+def times(left: Expr, right: Expr) -> Expr:
+    """Return the product of integers as a polynomial, also of choices."""
+    return from_polynomial(product(polynomial(left), polynomial(right)))
+
+
+def minus(left: Expr, right: Expr) -> Expr:
+    """Return the difference of integers as a polynomial, also of choices."""
+    return plus(left, times(right, number(-1)))
+
+
 def walk_outside(ops: Collection[str], *roots: Expr) -> Iterator[Expr]:
     """Yield each subexpression of ``roots`` once, without descending into operators ``ops``."""
     seen, pending = set(roots), [*reversed(roots)]

@@ -16,6 +16,9 @@ DTYPES = {element_type.name: element_type.dtype for element_type in ELEMENT_TYPE
     "bf16": "float32"
 }
 
+#: Largest integer up to which a type represents every integer exactly.
+EXACT_UP_TO = {"f16": 2**11, "bf16": 2**8}
+
 
 def typed(values: Array, element_type: str) -> Array:
     """Return an array in numpy's dtype of an element type; bf16 as rounded f32.

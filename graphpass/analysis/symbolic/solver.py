@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from graphpass.analysis.symbolic.constants import Table
 from graphpass.analysis.symbolic.evaluate import value_at
-from graphpass.analysis.symbolic.expressions import EXACT_UP_TO, Expr, conjunction, walk
+from graphpass.analysis.symbolic.expressions import Expr, conjunction, walk
 from graphpass.analysis.symbolic.nodes import Monomial
+from graphpass.analysis.symbolic.rounding import EXACT_UP_TO
 
 if TYPE_CHECKING:
     import z3
