@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from graphpass.analysis.pattern import Match, Pattern
     from graphpass.ir.graph import Graph
-    from graphpass.ir.rewriter import Handle, Rewriter, Writer
+    from graphpass.ir.rewriter import Rewriter
+    from graphpass.ir.writer import Handle, Writer
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,11 @@ from graphpass.ir.bodies import WITH_BODIES
 from graphpass.ir.element_types import ELEMENT_TYPES
 from graphpass.ir.model import Model
 from graphpass.ir.operators import LOOP_ENTRIES, LOOP_EXITS
-from graphpass.ir.rewriter import Handle, Rewriter
+from graphpass.ir.rewriter import Rewriter
 from graphpass.ir.text.parser import parse_text
 from graphpass.ir.text.statements import Literal, Statement, TensorType
 from graphpass.ir.types import Dialect
+from graphpass.ir.writer import Handle
 
 _IN_VIEWS = LOOP_ENTRIES | LOOP_EXITS | {*WITH_BODIES}
 

@@ -124,7 +124,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """The arguments of `graphpass.ir.rewriter.Rewriter.make` that create an operator.
+    """The arguments of `graphpass.ir.writer.NodeMaker.make` that create an operator.
 
     Attributes:
         kind: The neutral name. An operator without a neutral name has its native name after a prefix of the dialect:
@@ -336,7 +336,7 @@ class Graph:
         return constant
 
     def spelling(self, node: Node) -> Spelling:
-        """Return the arguments of `Rewriter.make` that create ``node``."""
+        """Return the arguments of `NodeMaker.make` that create ``node``."""
         return self._spell(self, node)
 
     @cached_property

@@ -17,8 +17,9 @@ from graphpass.ir.cache import AttentionBlock, Cache, Inventory
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.miss import MissError
 from graphpass.ir.model import Model
-from graphpass.ir.rewriter import Handle, Rewriter
+from graphpass.ir.rewriter import Rewriter
 from graphpass.ir.values import is_value_preserving
+from graphpass.ir.writer import Handle
 from graphpass.passes.attention.step_builder import StepBuilder
 
 _NAME = "tree_mask"

@@ -12,7 +12,8 @@ from graphpass.engine.passes import Done, Pass
 from graphpass.ir.graph import Node, Value
 from graphpass.ir.miss import Miss
 from graphpass.ir.operators import NEW_TOKENS
-from graphpass.ir.rewriter import Handle, Rewriter
+from graphpass.ir.rewriter import Rewriter
+from graphpass.ir.writer import Handle
 from graphpass.passes.attention.step_builder import StepBuilder
 
 

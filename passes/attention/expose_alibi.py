@@ -13,8 +13,8 @@ from graphpass.analysis.caches.step_lengths import MASK
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.inputs import token_input
-from graphpass.ir.rewriter import Handle, Writer
 from graphpass.ir.values import MASKED
+from graphpass.ir.writer import Handle, Writer
 from graphpass.passes.attention.step_builder import StepBuilder
 
 

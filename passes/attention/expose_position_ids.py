@@ -18,8 +18,9 @@ from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.ir.graph import Graph, Node, Use, Value
 from graphpass.ir.model import Model
 from graphpass.ir.operators import COMPARISONS, COPIES, MOVES, POSITIONWISE, SLICES
-from graphpass.ir.rewriter import Handle, Rewriter
+from graphpass.ir.rewriter import Rewriter
 from graphpass.ir.values import is_activation
+from graphpass.ir.writer import Handle
 from graphpass.passes.attention.position_vectors import find_vector_uses
 from graphpass.passes.attention.table_rows import gather_rows, is_table
 

@@ -14,8 +14,9 @@ from graphpass.engine.passes import Done, Pass
 from graphpass.ir.bodies import inlined
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.miss import Miss
-from graphpass.ir.rewriter import Handle, Rewriter, Writer
+from graphpass.ir.rewriter import Rewriter
 from graphpass.ir.values import REALS, fixed_size, is_wider
+from graphpass.ir.writer import Handle, Writer
 from graphpass.passes.attention.mask_sums import MaskSums, write_product
 
 

@@ -14,7 +14,7 @@ from graphpass.engine.passes import Done, Pass
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.miss import Miss
 from graphpass.ir.operators import MOVES, RECURRENCES
-from graphpass.ir.rewriter import Handle
+from graphpass.ir.writer import Handle
 from graphpass.passes.attention.linear_operands import LinearOperands, rewrite_layers
 
 #: Axes of a state: batch, heads, keys, values.

@@ -21,8 +21,9 @@ from graphpass.ir.graph import Node, Value
 from graphpass.ir.inputs import check_positions
 from graphpass.ir.miss import Miss, MissError
 from graphpass.ir.operators import MOVES, NORMS
-from graphpass.ir.rewriter import Handle, Operand, Rewriter, Writer
+from graphpass.ir.rewriter import Rewriter
 from graphpass.ir.values import MASKED, fixed_size
+from graphpass.ir.writer import Handle, Operand, Writer
 from graphpass.passes.attention.mask_sums import MaskSums
 from graphpass.passes.attention.merged_heads import merged_heads
 from graphpass.passes.attention.step_builder import StepBuilder

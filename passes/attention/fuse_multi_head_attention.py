@@ -15,8 +15,9 @@ from graphpass.engine.passes import Done, Pass
 from graphpass.ir.graph import Value
 from graphpass.ir.inputs import token_input
 from graphpass.ir.miss import Miss
-from graphpass.ir.rewriter import Handle, Rewriter, Writer
+from graphpass.ir.rewriter import Rewriter
 from graphpass.ir.values import fixed_size
+from graphpass.ir.writer import Handle, Writer
 from graphpass.passes.attention.mask_sums import MaskSums
 from graphpass.passes.attention.merged_heads import merged_heads
 

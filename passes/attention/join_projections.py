@@ -12,8 +12,9 @@ from graphpass.engine.passes import Done, Pass
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.miss import Miss, MissError, or_miss
 from graphpass.ir.operators import CASTS, SLICES
-from graphpass.ir.rewriter import Handle, Rewriter
+from graphpass.ir.rewriter import Rewriter
 from graphpass.ir.values import fixed_size
+from graphpass.ir.writer import Handle
 
 _PRODUCT = op.MatMul(
     var("x"), var("weight"), name="product", miss=lambda node: f"{node.op} is between a product and attention"

@@ -12,7 +12,8 @@ from graphpass.analysis.equations.linear_equation import LinearAttention, Role
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.miss import Miss
 from graphpass.ir.model import Model
-from graphpass.ir.rewriter import Handle, Rewriter
+from graphpass.ir.rewriter import Rewriter
+from graphpass.ir.writer import Handle
 
 #: Transposes the key and value axes of a state.
 _SWAP = [0, 1, 3, 2]

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.graph import Node, Value
-from graphpass.ir.rewriter import Operand, Rewriter, Writer
+from graphpass.ir.rewriter import Rewriter
 from graphpass.ir.values import MASKED, REALS, fixed_size
+from graphpass.ir.writer import Operand, Writer
 from graphpass.passes.attention.repeated_heads import repeated_heads
 
 _QUERY, _KEY, _VALUE, _MASK = range(4)

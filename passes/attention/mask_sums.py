@@ -6,8 +6,9 @@ import numpy
 
 from graphpass.analysis.attention.types import Mask, Scale
 from graphpass.ir.graph import Graph, Value
-from graphpass.ir.rewriter import NO_STOP, Handle, Operand, Rewriter, Writer
+from graphpass.ir.rewriter import Rewriter
 from graphpass.ir.values import MASKED
+from graphpass.ir.writer import NO_STOP, Handle, Operand, Writer
 
 
 def write_product(graph: Graph, write: Writer, factors: tuple[Scale, ...], kind: str) -> Handle:

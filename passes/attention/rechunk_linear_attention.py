@@ -9,7 +9,7 @@ from graphpass.analysis.equations.linear_equation import LinearAttention
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.miss import Miss
-from graphpass.ir.rewriter import Handle, Writer
+from graphpass.ir.writer import Handle, Writer
 from graphpass.passes.attention.linear_operands import LinearOperands, rewrite_layers
 
 #: Tokens of a chunk, at which token-by-token products cost as much as state-by-token products.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from graphpass.ir.graph import Value
-from graphpass.ir.rewriter import Operand, Writer
 from graphpass.ir.values import fixed_size
+from graphpass.ir.writer import Operand, Writer
 
 
 def repeated_heads(write: Writer, value: Value, heads: int, times: int) -> Operand:

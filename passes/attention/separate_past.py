@@ -9,8 +9,9 @@ from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.graph import Graph, Node, Value
-from graphpass.ir.rewriter import Handle, Rewriter, Writer
+from graphpass.ir.rewriter import Rewriter
 from graphpass.ir.values import MASKED, REALS, fixed_size
+from graphpass.ir.writer import Handle, Writer
 from graphpass.passes.attention.step_builder import StepBuilder
 
 _QUERY, _KEY, _VALUE, _MASK, _PAST_KEY, _PAST_VALUE, _LENGTHS = range(7)

@@ -14,7 +14,8 @@ from graphpass.errors import UnsupportedError
 from graphpass.ir.graph import Value
 from graphpass.ir.inputs import PAST_LENGTH, TOKEN_INPUTS, token_input
 from graphpass.ir.model import Model
-from graphpass.ir.rewriter import Handle, Rewriter
+from graphpass.ir.rewriter import Rewriter
+from graphpass.ir.writer import Handle
 
 
 class StepBuilder:

@@ -11,7 +11,7 @@ from graphpass.analysis.symbolic.sizes import Sizes, infer_sizes
 from graphpass.ir.graph import Graph, Value
 from graphpass.ir.model import Model
 from graphpass.ir.operators import ARITHMETIC, CASTS
-from graphpass.ir.rewriter import Handle, Writer
+from graphpass.ir.writer import Handle, Writer
 
 #: Gathers a row of a table element by element, as GPT-J does.
 _BY_ELEMENT = op.GatherElements(var("table"), op.Tile(var("row"), ...) | op.Broadcast(var("row"), ...))

@@ -11,7 +11,8 @@ from graphpass.engine.conditions import HAS_CACHES
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.cache import Cache
 from graphpass.ir.graph import Graph, Node
-from graphpass.ir.rewriter import Handle, Rewriter
+from graphpass.ir.rewriter import Rewriter
+from graphpass.ir.writer import Handle
 
 #: Operators that expand grouped heads, move axes or convert types.
 _LAYOUT = frozenset({"Broadcast", "Convert", "Reshape", "Transpose", "Unsqueeze"})

@@ -17,7 +17,8 @@ from graphpass.ir.graph import Graph, Node, Use, Value
 from graphpass.ir.miss import MissError
 from graphpass.ir.model import Model
 from graphpass.ir.operators import SHAPE_READERS
-from graphpass.ir.rewriter import Handle, Rewriter
+from graphpass.ir.rewriter import Rewriter
+from graphpass.ir.writer import Handle
 from graphpass.passes.caches.new_positions import NewPositions
 
 #: Axes of equal size in a latent and the keys computed from it: batch and sequence.

@@ -10,9 +10,10 @@ from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.inputs import token_input
 from graphpass.ir.model import Model
-from graphpass.ir.rewriter import Handle, Rewriter
+from graphpass.ir.rewriter import Rewriter
 from graphpass.ir.types import Dimension
 from graphpass.ir.values import fixed_size
+from graphpass.ir.writer import Handle
 
 _QUERY, _KEY, _VALUE, _MASK, _LENGTHS = 0, 1, 2, 3, 6
 _PAST, _NEW, _START = range(3)

@@ -14,7 +14,8 @@ from graphpass.ir.cache import TRIM_NOTE, Cache
 from graphpass.ir.graph import Use
 from graphpass.ir.inputs import NEW_SLOTS, SOURCE_SLOTS
 from graphpass.ir.model import Model
-from graphpass.ir.rewriter import Handle, Operand, Rewriter, claim_name
+from graphpass.ir.rewriter import Rewriter, claim_name
+from graphpass.ir.writer import Handle, Operand
 from graphpass.passes.attention.step_builder import StepBuilder
 from graphpass.passes.caches.slots import Trim, conversions, growing_caches, past_with_uses, redirect_to_cut, trimmed
 

@@ -12,7 +12,7 @@ from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.errors import PreconditionError, UnsupportedError
 from graphpass.ir.cache import Cache
 from graphpass.ir.graph import Node
-from graphpass.ir.rewriter import Handle
+from graphpass.ir.writer import Handle
 
 _INPUT = "steps_back"
 

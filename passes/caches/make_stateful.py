@@ -18,7 +18,7 @@ from graphpass.engine.passes import Done, Pass
 from graphpass.errors import PreconditionError, UnsupportedError
 from graphpass.ir.cache import Cache, Inventory
 from graphpass.ir.graph import Graph, Node, Value
-from graphpass.ir.rewriter import Handle
+from graphpass.ir.writer import Handle
 from graphpass.passes.caches.slots import conversions
 
 

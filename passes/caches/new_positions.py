@@ -13,8 +13,9 @@ from graphpass.ir.graph import Node, Use, Value
 from graphpass.ir.miss import MissError
 from graphpass.ir.model import Model
 from graphpass.ir.operators import CASTS, ELEMENTWISE, GATHERS, LAYOUT, NORMS, REDUCTIONS, SLICES, SOURCES, SPLITS
-from graphpass.ir.rewriter import Handle, Rewriter
+from graphpass.ir.rewriter import Rewriter
 from graphpass.ir.values import fixed_size, is_activation, multiplies_matrices
+from graphpass.ir.writer import Handle
 from graphpass.passes.attention.step_builder import StepBuilder
 
 #: Operators whose result at a position depends only on the same position of their operands.

@@ -14,7 +14,8 @@ from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Cache, Inventory
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.model import Model
-from graphpass.ir.rewriter import Handle, Rewriter
+from graphpass.ir.rewriter import Rewriter
+from graphpass.ir.writer import Handle
 from graphpass.passes.caches.pack_kv import keys_with_values, pack_keys_with_values
 from graphpass.passes.caches.packing import finish, joined_name, names_together, resized_start
 

@@ -9,8 +9,9 @@ from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Cache, Inventory
 from graphpass.ir.graph import Graph, Node, Use
 from graphpass.ir.model import Model
-from graphpass.ir.rewriter import Handle, Rewriter
+from graphpass.ir.rewriter import Rewriter
 from graphpass.ir.values import fixed_size
+from graphpass.ir.writer import Handle
 from graphpass.passes.caches.packing import names_together, packed_name, resized_start
 from graphpass.passes.caches.relayout import move_picks
 

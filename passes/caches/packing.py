@@ -10,8 +10,9 @@ from graphpass.ir.cache import Cache
 from graphpass.ir.declaration import Declaration
 from graphpass.ir.graph import Value
 from graphpass.ir.model import Model
-from graphpass.ir.rewriter import Handle, Rewriter
+from graphpass.ir.rewriter import Rewriter
 from graphpass.ir.values import is_scalar
+from graphpass.ir.writer import Handle
 
 #: A name that `joined_name` returned.
 _JOINED = re.compile(r"\w+(?:\+\w+)+")

@@ -9,7 +9,8 @@ from graphpass.ir.cache import Cache
 from graphpass.ir.graph import Node, Use, Value
 from graphpass.ir.inputs import TOKEN_INPUTS
 from graphpass.ir.model import Model
-from graphpass.ir.rewriter import Handle, Operand, Rewriter
+from graphpass.ir.rewriter import Rewriter
+from graphpass.ir.writer import Handle, Operand
 from graphpass.passes.attention.step_builder import StepBuilder
 
 #: Inputs whose second axis is the length of new tokens.

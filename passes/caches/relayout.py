@@ -14,8 +14,9 @@ import numpy
 
 from graphpass.ir.axes import axis_effect
 from graphpass.ir.graph import Node, Use, Value
-from graphpass.ir.rewriter import Handle, Rewriter
+from graphpass.ir.rewriter import Rewriter
 from graphpass.ir.values import is_scalar
+from graphpass.ir.writer import Handle
 
 Order = tuple[int, ...]
 """New axis ``i`` is old axis ``order[i]``."""

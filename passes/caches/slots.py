@@ -12,7 +12,8 @@ from graphpass.ir.graph import Graph, Node, Use, Value
 from graphpass.ir.inputs import NEW_SLOTS, PAST_LENGTH, SOURCE_SLOTS
 from graphpass.ir.model import Model
 from graphpass.ir.operators import SLICES
-from graphpass.ir.rewriter import Handle, Operand, Rewriter
+from graphpass.ir.rewriter import Rewriter
+from graphpass.ir.writer import Handle, Operand
 
 #: Operator that cuts a cache: a Slice, or the form of 2026.4.1's GPU plugin, incorrect on all other devices.
 Trim = Literal["slice", "begin-one"]

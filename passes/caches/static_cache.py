@@ -13,7 +13,7 @@ from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Cache
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.inputs import check_positions
-from graphpass.ir.rewriter import Handle
+from graphpass.ir.writer import Handle
 from graphpass.passes.caches.positions_in_use import PositionsInUse, refusal
 from graphpass.passes.caches.slot_attention import SlotAttention
 

@@ -13,8 +13,9 @@ from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.ir.cache import Cache
 from graphpass.ir.graph import Node, Value
 from graphpass.ir.model import Model
-from graphpass.ir.rewriter import Handle, Rewriter
+from graphpass.ir.rewriter import Rewriter
 from graphpass.ir.values import fixed_size
+from graphpass.ir.writer import Handle
 from graphpass.passes.caches.packing import finish, names_apart, resized_start, split_name
 from graphpass.passes.caches.unpack_kv import unpack_keys_with_values
 

@@ -16,8 +16,9 @@ from graphpass.ir.cache import Axes, Cache
 from graphpass.ir.declaration import Declaration
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.model import Model
-from graphpass.ir.rewriter import Handle, Rewriter
+from graphpass.ir.rewriter import Rewriter
 from graphpass.ir.values import fixed_size
+from graphpass.ir.writer import Handle
 from graphpass.passes.caches.packing import names_apart, part_names, resized_start
 from graphpass.passes.caches.relayout import move_picks
 

@@ -11,8 +11,9 @@ from graphpass.errors import UnsupportedError
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.inputs import BATCH_NAME, token_input
 from graphpass.ir.operators import NORM_WEIGHTS, PAGED_NORM_WEIGHTS
-from graphpass.ir.rewriter import Handle, Rewriter, Writer
+from graphpass.ir.rewriter import Rewriter
 from graphpass.ir.types import Dimension
+from graphpass.ir.writer import Handle, Writer
 
 #: Inputs of PagedAttention (schema of ONNX Runtime 1.32).
 _OPERANDS, _CACHES, _LENGTHS = range(3), (3, 4), (5, 6, 7)

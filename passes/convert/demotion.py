@@ -20,8 +20,8 @@ from graphpass.engine.passes import Done
 from graphpass.errors import UnsupportedError
 from graphpass.ir.graph import Node, Use, Value
 from graphpass.ir.operators import EXTREMA, SHAPE_READERS
-from graphpass.ir.rewriter import Handle
 from graphpass.ir.values import is_scalar
+from graphpass.ir.writer import Handle
 
 #: Operators that clip or mask, whose scalar operands may be clipped to the range of the type.
 _BOUNDING = EXTREMA | {"Clamp", "Clip", "Select"}

@@ -14,7 +14,7 @@ from graphpass.ir.values import INTEGERS
 if TYPE_CHECKING:
     from graphpass.ir.graph import Graph
     from graphpass.ir.model import Model
-    from graphpass.ir.rewriter import Handle, Writer
+    from graphpass.ir.writer import Handle, Writer
 
 #: Bounds of the integers, zero point and scale.
 _SCALARS = ("first", "last", "zero", "scale")

@@ -9,7 +9,7 @@ from graphpass.dialects.openvino.branches import constant_branches
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.graph import Node, Use
-from graphpass.ir.rewriter import Handle, Writer
+from graphpass.ir.writer import Handle, Writer
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,9 @@ from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.graph import Graph, Node
 from graphpass.ir.operators import NORMS
-from graphpass.ir.rewriter import Handle, Rewriter
+from graphpass.ir.rewriter import Rewriter
 from graphpass.ir.values import REALS
+from graphpass.ir.writer import Handle
 
 #: Elementwise operators that HTP supports for at most four axes.
 _ELEMENTWISE = frozenset({

@@ -14,8 +14,9 @@ from graphpass.engine.conditions import OPSET_13
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.graph import Graph, Value
 from graphpass.ir.operators import CASTS
-from graphpass.ir.rewriter import Handle, Rewriter, Writer
+from graphpass.ir.rewriter import Rewriter
 from graphpass.ir.values import fixed_size
+from graphpass.ir.writer import Handle, Writer
 
 _X, _WEIGHT, _EPSILON = var("x"), var("weight"), var("epsilon")
 _SQUARE = op.Multiply(_X, _X) | op.Power(_X, 2.0)

@@ -15,8 +15,8 @@ from graphpass.dialects.packed_bits import packed
 from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.miss import Miss, MissError, or_miss
-from graphpass.ir.rewriter import Handle
 from graphpass.ir.values import fixed_size
+from graphpass.ir.writer import Handle
 
 _DOMAIN = "com.microsoft"
 

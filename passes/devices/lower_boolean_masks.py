@@ -8,8 +8,9 @@ from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.graph import Graph, Value
 from graphpass.ir.operators import LAYOUT, SLICES
-from graphpass.ir.rewriter import Handle, Rewriter
+from graphpass.ir.rewriter import Rewriter
 from graphpass.ir.values import MASKED
+from graphpass.ir.writer import Handle
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from graphpass.engine.passes import Done, Pass
 from graphpass.ir.einsum import EinsumProduct, axis_order
 from graphpass.ir.graph import Node
 from graphpass.ir.model import Model
-from graphpass.ir.rewriter import Handle, Operand, Writer
+from graphpass.ir.writer import Handle, Operand, Writer
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from graphpass.dialects.attributes import native_attributes
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.graph import Graph, Value
-from graphpass.ir.rewriter import Handle, Operand, Writer
 from graphpass.ir.values import HALVES, REALS, fixed_size
+from graphpass.ir.writer import Handle, Operand, Writer
 
 #: Least operand of Exp. Qualcomm's HTP computes Exp incorrectly from -88 on; Exp(-80) is 1.8e-35, and 0 in f16.
 _LEAST = -80.0

@@ -8,7 +8,8 @@ from graphpass.analysis.symbolic.folding import fold_elements
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.graph import Graph, Node
-from graphpass.ir.rewriter import Handle, Rewriter
+from graphpass.ir.rewriter import Rewriter
+from graphpass.ir.writer import Handle
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.onnx.rewriter import OnnxRewriter
 from graphpass.engine.passes import Done, Pass
 from graphpass.errors import UnsupportedError
-from graphpass.ir.rewriter import Handle
+from graphpass.ir.writer import Handle
 from graphpass.verify.cache_samples import loss_in_words, opened_on_ids, replayed, sample_caches, usual_prompts
 
 #: The accuracy_level of MatMulNBits with activations in f32.

@@ -13,7 +13,7 @@ from graphpass.engine.conditions import STATEFUL
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.cache import Cache
 from graphpass.ir.graph import Graph, Use, Value
-from graphpass.ir.rewriter import Handle
+from graphpass.ir.writer import Handle
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from graphpass.analysis.caches.logits_cut import crosses_logits_cut
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.graph import Value
-from graphpass.ir.rewriter import Handle
+from graphpass.ir.writer import Handle
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from graphpass.dialects.onnx.rewriter import OnnxRewriter
 from graphpass.dialects.onnx.tensors import element_code, external_data, is_external, nbytes
 from graphpass.dialects.packed_bits import packed, unpacked
 from graphpass.ir.graph import Value
-from graphpass.ir.rewriter import Handle
+from graphpass.ir.writer import Handle
 
 Array: TypeAlias = "numpy.ndarray[Any, Any]"
 

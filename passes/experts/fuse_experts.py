@@ -13,7 +13,7 @@ from graphpass.engine.conditions import OPSET_13
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.graph import Graph
 from graphpass.ir.miss import Miss
-from graphpass.ir.rewriter import Handle, Writer
+from graphpass.ir.writer import Handle, Writer
 from graphpass.passes.experts.expert_weights import ExpertWeights, Laid, block_of
 
 #: Least routing weight of a selected expert, to distinguish it from experts that are not selected.

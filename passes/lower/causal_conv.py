@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from graphpass.analysis.equations.row_lengths import only_summed_mask
 from graphpass.ir.graph import Value
-from graphpass.ir.rewriter import Handle
+from graphpass.ir.writer import Handle
 from graphpass.passes.lower.lowered_operator import LoweredOperator
 
 _INPUT, _WEIGHT, _BIAS, _PAST = range(4)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphpass.ir.rewriter import Handle
+from graphpass.ir.writer import Handle
 from graphpass.passes.lower.lowered_operator import LoweredOperator
 
 _QUERY, _KEY, _VALUE, _PAST_KEY = 0, 1, 2, 4

@@ -5,8 +5,8 @@ from __future__ import annotations
 from graphpass.analysis.equations.row_lengths import rows_are_full, summed_mask
 from graphpass.ir.graph import Value
 from graphpass.ir.operators import NORM_WEIGHTS
-from graphpass.ir.rewriter import Handle
 from graphpass.ir.values import MASKED
+from graphpass.ir.writer import Handle
 from graphpass.passes.lower.lowered_operator import LoweredOperator
 from graphpass.passes.lower.rotary_embedding import angles, lower_rotation
 

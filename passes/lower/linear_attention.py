@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphpass.ir.rewriter import Handle
+from graphpass.ir.writer import Handle
 from graphpass.passes.lower.lowered_operator import LoweredOperator
 
 _QUERY, _KEY, _VALUE, _PAST, _DECAY, _BETA = range(6)

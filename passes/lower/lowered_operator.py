@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from graphpass.dialects.onnx.rewriter import OnnxRewriter
     from graphpass.ir.graph import Node, Value
-    from graphpass.ir.rewriter import Handle, Writer
     from graphpass.ir.types import Dimension
+    from graphpass.ir.writer import Handle, Writer
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from graphpass.ir.rewriter import Handle
+from graphpass.ir.writer import Handle
 from graphpass.passes.lower.lowered_operator import LoweredOperator
 
 _INPUT, _ROUTER = 0, 1

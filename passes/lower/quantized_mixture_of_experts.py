@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from graphpass.dialects.onnx.graphsurgeon import LazyWeights
-    from graphpass.ir.rewriter import Handle
+    from graphpass.ir.writer import Handle
     from graphpass.passes.lower.lowered_operator import LoweredOperator
     from graphpass.passes.lower.mixture_of_experts import Product
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphpass.ir.rewriter import Handle, Operand, Writer
+from graphpass.ir.writer import Handle, Operand, Writer
 from graphpass.passes.lower.lowered_operator import LoweredOperator
 
 _INPUT, _POSITIONS, _COS, _SIN = range(4)

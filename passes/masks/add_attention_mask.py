@@ -10,8 +10,8 @@ from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.ir.graph import Node, Value
 from graphpass.ir.inputs import token_input
-from graphpass.ir.rewriter import Handle, Writer
 from graphpass.ir.values import MASKED
+from graphpass.ir.writer import Handle, Writer
 
 _MASK = 3
 

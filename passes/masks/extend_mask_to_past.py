@@ -14,8 +14,8 @@ from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.ir.graph import Value
 from graphpass.ir.inputs import token_input
 from graphpass.ir.miss import Miss
-from graphpass.ir.rewriter import Handle
 from graphpass.ir.values import MASKED, fixed_size
+from graphpass.ir.writer import Handle
 from graphpass.passes.attention.step_builder import StepBuilder
 
 _MASK = "attention_mask"

@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.dialects.openvino.loops import LoopRewriter
+from graphpass.dialects.openvino.loops import LoopBody
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.dialects.openvino.rewriter import OpenVINORewriter
 from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.ir.graph import Graph, Use, Value
 from graphpass.ir.inputs import token_input
-from graphpass.ir.rewriter import Handle, Rewriter
+from graphpass.ir.rewriter import Rewriter
 from graphpass.ir.values import fixed_size
+from graphpass.ir.writer import Handle
 from graphpass.passes.attention.step_builder import StepBuilder
 
 _MASK = "attention_mask"
@@ -142,15 +143,15 @@ def _mask_window(rewriter: Rewriter, entry: Use, tokens: _Tokens, name: str) -> 
     return True
 
 
-def _loop(rewriter: OpenVINORewriter, entry: Use) -> LoopRewriter | None:
+def _loop(rewriter: OpenVINORewriter, entry: Use) -> LoopBody | None:
     """Return the loop over tokens that carries the state, if any."""
-    from graphpass.dialects.openvino.loops import LoopRewriter
+    from graphpass.dialects.openvino.loops import LoopBody
 
-    loop = LoopRewriter(entry.node, rewriter.mark_changed) if entry.node.op in _LOOPS else None
+    loop = LoopBody(entry.node, rewriter.mark_changed) if entry.node.op in _LOOPS else None
     return loop if loop is not None and loop.steps_by_one and loop.carried(entry.port) is not None else None
 
 
-def _mask_state(loop: LoopRewriter, port: int, tokens: _Tokens, name: str) -> bool:
+def _mask_state(loop: LoopBody, port: int, tokens: _Tokens, name: str) -> bool:
     """Select the previous state at padding in a loop.
 
     Returns:
@@ -159,12 +160,12 @@ def _mask_state(loop: LoopRewriter, port: int, tokens: _Tokens, name: str) -> bo
     carried = loop.carried(port)
     assert carried is not None
     before, result = carried
-    update = loop.graph.producer(result.source())
+    update = loop.rewriter.graph.producer(result.source())
     if update.op == "Select" and update.source(2) == before:
         return False
-    write = loop.under(name)
+    write = loop.rewriter.under(name)
     is_real = loop.slice_input(tokens.are_real, 1, f"{name}/is_real")
     shape = [-1, *[1] * ((before.rank or 1) - 1)]
     condition = write.op("Reshape", is_real, shape, zero_keeps=False, label="is_real/shaped")
-    loop.redirect(result, 0, write.op("Select", condition, result.source(), before, label="kept"))
-    return loop.finish()
+    loop.rewriter.redirect(result, 0, write.op("Select", condition, result.source(), before, label="kept"))
+    return loop.rewriter.finish()

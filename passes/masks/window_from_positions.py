@@ -12,7 +12,8 @@ from graphpass.engine.passes import Done, Pass
 from graphpass.errors import PreconditionError, UnsupportedError
 from graphpass.ir.graph import Graph
 from graphpass.ir.model import Model
-from graphpass.ir.rewriter import Handle, Rewriter
+from graphpass.ir.rewriter import Rewriter
+from graphpass.ir.writer import Handle
 from graphpass.passes.attention.step_builder import StepBuilder
 from graphpass.passes.masks.window_mask import Window, WindowWriter, find_windows, window_slots
 

@@ -20,8 +20,9 @@ from graphpass.ir.inputs import SOURCE_SLOTS, token_input
 from graphpass.ir.miss import Miss
 from graphpass.ir.model import Model
 from graphpass.ir.operators import ANDS, ORS
-from graphpass.ir.rewriter import Handle, Rewriter, Writer
+from graphpass.ir.rewriter import Rewriter
 from graphpass.ir.values import MASKED
+from graphpass.ir.writer import Handle, Writer
 from graphpass.passes.attention.step_builder import StepBuilder
 
 #: Operators that combine masks, and those that read one mask as their first input.

@@ -14,8 +14,9 @@ from graphpass.engine.passes import Done, Pass
 from graphpass.ir.cache import Cache
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.inputs import EMBEDDINGS
-from graphpass.ir.rewriter import Handle, Rewriter
+from graphpass.ir.rewriter import Rewriter
 from graphpass.ir.values import fixed_size
+from graphpass.ir.writer import Handle
 
 _SIZES = op.ShapeOf(var("x"))
 

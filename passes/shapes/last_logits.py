@@ -9,8 +9,9 @@ from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.ir.graph import Value
 from graphpass.ir.inputs import token_input
 from graphpass.ir.model import Model
-from graphpass.ir.rewriter import Handle, Rewriter
+from graphpass.ir.rewriter import Rewriter
 from graphpass.ir.values import head_of
+from graphpass.ir.writer import Handle
 from graphpass.passes.attention.step_builder import StepBuilder
 
 _LOGITS = "logits"

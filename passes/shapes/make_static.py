@@ -21,9 +21,10 @@ from graphpass.ir.inputs import check_positions
 from graphpass.ir.model import Model
 from graphpass.ir.operators import CASTS, SCATTERS
 from graphpass.ir.phase import Phase
-from graphpass.ir.rewriter import Handle, Rewriter
+from graphpass.ir.rewriter import Rewriter
 from graphpass.ir.types import is_fixed
 from graphpass.ir.values import head_of
+from graphpass.ir.writer import Handle
 from graphpass.passes.masks.mask_padding import MaskPadding
 from graphpass.passes.shapes.unroll_loops import UnrollLoops
 

@@ -16,8 +16,8 @@ from graphpass.engine.passes import Done, Pass
 from graphpass.ir.graph import Graph, Node, Use, Value
 from graphpass.ir.inputs import token_input
 from graphpass.ir.operators import RESHAPES, SLICES
-from graphpass.ir.rewriter import Handle
 from graphpass.ir.values import fixed_size
+from graphpass.ir.writer import Handle
 from graphpass.passes.attention.step_builder import StepBuilder
 from graphpass.passes.shapes.rewiring import Rewiring
 

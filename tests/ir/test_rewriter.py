@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy
 import onnx
 import openvino
 import pytest
@@ -47,21 +46,6 @@ def test_inputs_are_resized(make):
     model.validate()
     assert [port.shape for port in model.inputs] == [(3, 4)]
     assert {value.shape for node in model.graph.nodes for value in node.outputs} == {(3, 4)}
-
-
-@both
-@pytest.mark.parametrize("element_type", ["f16", "bf16", "i64", "f64"])
-def test_arrays_become_constants_of_a_type(make, element_type):
-    model: Model = make()
-    (read,), (first, _) = model.graph.of_op("Parameter"), model.graph.of_op("Relu")
-    rewriter = model.rewriter()
-    constant = rewriter.constant(numpy.arange(4, dtype=numpy.float32), element_type, "array")
-    added = rewriter.op("Add", read.outputs[0], rewriter.op("Convert", constant, name="wide", to="f32"), name="added")
-    assert rewriter.redirect_uses(read.outputs[0], added, lambda use: use.node == first) == 1
-    assert rewriter.finish()
-    (kept,) = model.graph.of_op("Constant")
-    assert kept.outputs[0].element_type == element_type
-    assert model.graph.constant(kept.outputs[0]).tolist() == [0, 1, 2, 3]
 
 
 @both

@@ -9,8 +9,9 @@ from graphpass.analysis.symbolic.folding import fold_scalar
 from graphpass.dialects.attributes import native_attributes
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.model import Model
-from graphpass.ir.rewriter import Rewriter, Writer
+from graphpass.ir.rewriter import Rewriter
 from graphpass.ir.values import fixed_size
+from graphpass.ir.writer import Writer
 from mutants.faults import Edit, Found, _changed, fault
 
 

@@ -29,8 +29,9 @@ from graphpass.ir.inputs import token_input
 from graphpass.ir.miss import Miss
 from graphpass.ir.model import Model
 from graphpass.ir.operators import COMPARISONS, LAYOUT, SHAPE_READERS
-from graphpass.ir.rewriter import Rewriter, Writer
+from graphpass.ir.rewriter import Rewriter
 from graphpass.ir.values import REALS, fixed_size
+from graphpass.ir.writer import Writer
 
 Edit: TypeAlias = Callable[[Rewriter, Writer, Graph], None]
 Found: TypeAlias = "Iterator[tuple[str, Edit] | tuple[str, Edit, str]]"

@@ -7,8 +7,8 @@ from typing import Any
 
 from graphpass.ir.graph import Graph, Value
 from graphpass.ir.model import Model
-from graphpass.ir.rewriter import Writer
 from graphpass.ir.values import MASKED, fixed_size
+from graphpass.ir.writer import Writer
 from mutants.faults import Found, _changed, _ends_before, _fills_if_true, _mask_readers, fault
 from mutants.triggers import _MASK, _TOKENS, Condition, _compared, _padded, _read, _size
 

@@ -8,8 +8,9 @@ from typing import Any
 from graphpass.analysis.equations.activations import find_activations
 from graphpass.ir.graph import Graph, Node
 from graphpass.ir.model import Model
-from graphpass.ir.rewriter import Rewriter, Writer
+from graphpass.ir.rewriter import Rewriter
 from graphpass.ir.values import fixed_size
+from graphpass.ir.writer import Writer
 from mutants.faults import Edit, Found, _changed, _weighed, fault
 
 

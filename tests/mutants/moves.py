@@ -8,7 +8,7 @@ from typing import Any
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.model import Model
 from graphpass.ir.operators import CASTS, SLICES
-from graphpass.ir.rewriter import Writer
+from graphpass.ir.writer import Writer
 from mutants.faults import Found, _changed, fault
 
 

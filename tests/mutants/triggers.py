@@ -13,8 +13,9 @@ from graphpass.ir.graph import Graph, Value
 from graphpass.ir.inputs import token_input
 from graphpass.ir.model import Model
 from graphpass.ir.operators import GATHERS
-from graphpass.ir.rewriter import Rewriter, Writer
+from graphpass.ir.rewriter import Rewriter
 from graphpass.ir.values import REALS, fixed_size
+from graphpass.ir.writer import Writer
 from mutants.faults import Found, _changed, _written, fault
 
 #: Makes the condition of a fault, of a shape that broadcasts to logits.

@@ -217,17 +217,32 @@ def product(first: Polynomial, second: Polynomial) -> Polynomial:
 
 
 def plus(left: Expr, right: Expr) -> Expr:
-    """Return the sum of integers as a polynomial, also of choices."""
+    """Return the sum of integers as a polynomial, also of choices.
+
+    Args:
+        left: A summand.
+        right: The other summand.
+    """
     return from_polynomial(total(polynomial(left), polynomial(right)))
 
 
 def times(left: Expr, right: Expr) -> Expr:
-    """Return the product of integers as a polynomial, also of choices."""
+    """Return the product of integers as a polynomial, also of choices.
+
+    Args:
+        left: A factor.
+        right: The other factor.
+    """
     return from_polynomial(product(polynomial(left), polynomial(right)))
 
 
 def minus(left: Expr, right: Expr) -> Expr:
-    """Return the difference of integers as a polynomial, also of choices."""
+    """Return the difference of integers as a polynomial, also of choices.
+
+    Args:
+        left: Minuend.
+        right: Subtrahend.
+    """
     return plus(left, times(right, number(-1)))
 
 

@@ -13,7 +13,7 @@ from graphpass.dialects.onnx.rewriter import OnnxRewriter
 from graphpass.dialects.onnx.tensors import external_data, is_external, nbytes
 from graphpass.dialects.rounding import pieces_of
 from graphpass.ir.graph import Node
-from graphpass.ir.rewriter import Handle
+from graphpass.ir.writer import Handle
 from graphpass.storage.scratch_file import ScratchFile
 
 

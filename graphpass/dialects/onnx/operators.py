@@ -7,7 +7,8 @@ from typing import Any
 from graphpass.dialects.onnx.tensors import element_code
 from graphpass.errors import UnsupportedError
 from graphpass.ir.operators import REDUCTIONS
-from graphpass.ir.rewriter import Handle, Rewriter
+from graphpass.ir.rewriter import Rewriter
+from graphpass.ir.writer import Handle
 
 #: Neutral names of ONNX operators that differ from their native names.
 NEUTRAL_NAMES = {
@@ -76,7 +77,7 @@ def check_opset(opset: int, what: str) -> None:
 def translated(
     rewriter: Rewriter, opset: int, kind: str, inputs: list[Handle | None], name: str, attributes: dict[str, Any]
 ) -> tuple[str, str | None, list[Handle | None], dict[str, Any]]:
-    """Return operator, domain, inputs and attributes in ONNX; see `Rewriter.make`.
+    """Return operator, domain, inputs and attributes in ONNX; see `NodeMaker.make`.
 
     Args:
         rewriter: Rewriter that creates additional inputs, such as axes.

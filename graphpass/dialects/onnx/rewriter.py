@@ -12,14 +12,16 @@ import onnx
 import onnx_graphsurgeon as gs
 from onnx import numpy_helper
 
-from graphpass.dialects.onnx.graphsurgeon import LazyWeights, Surgery, TensorOrigin, inner_graphs
+from graphpass.dialects.onnx.dead_nodes import drop_dead, inner_nodes
+from graphpass.dialects.onnx.graphsurgeon import LazyWeights, Surgery, TensorOrigin
 from graphpass.dialects.onnx.operators import AXES_PORTS, LEFT_OUT, check_opset, translated
 from graphpass.dialects.onnx.tensors import element_code, element_type
 from graphpass.dialects.onnx.write_back import WriteBack
 from graphpass.dialects.rounding import rounded_bytes
 from graphpass.ir.graph import Graph, Node, Use, Value
-from graphpass.ir.rewriter import Handle, Operand, Rewriter, claim_name
+from graphpass.ir.rewriter import Rewriter, claim_name
 from graphpass.ir.types import Dimension
+from graphpass.ir.writer import Handle, Operand
 
 
 class OnnxRewriter(Rewriter):
@@ -63,12 +65,12 @@ class OnnxRewriter(Rewriter):
     def make(
         self, kind: str, inputs: Sequence[Operand], name: str, count: int, neutral: Mapping[str, Any]
     ) -> list[Handle]:
-        """See `Rewriter.make`; the attribute ``domain`` selects native operators and attributes.
+        """See `NodeMaker.make`; the attribute ``domain`` selects native operators and attributes.
 
         The domain of ONNX operators is ``""``.
 
         Returns:
-            The outputs, as `Rewriter.make`.
+            The outputs, as `NodeMaker.make`.
 
         Raises:
             UnsupportedError: GP340, the model imports an opset before 13.
@@ -89,23 +91,12 @@ class OnnxRewriter(Rewriter):
         )
 
     def constant(self, values: Any, element_type: str, name: str) -> Handle:
-        """See `Rewriter.constant`; equal constants are created once.
+        """See `NodeMaker.constant`; equal constants are created once.
 
         Returns:
             The constant; the one created before if it is equal.
         """
-        if isinstance(values, numpy.ndarray) and element_type != "bf16":
-            dtype = onnx.helper.tensor_dtype_to_np_dtype(element_code(element_type)) if element_type else values.dtype
-            tensor = numpy_helper.from_array(values.astype(dtype, copy=False))
-        else:
-            listed = list(values) if isinstance(values, range | tuple) else values
-            array = numpy.array(listed, numpy.int64 if element_type == "i64" else numpy.float32)
-            code = element_code(element_type)
-            if element_type == "bf16":
-                # OpenVINO (2026.4.1) misreads the bits of bf16 in int32_data as values.
-                tensor = onnx.TensorProto(data_type=code, dims=array.shape, raw_data=rounded_bytes(array, "bf16")[0])
-            else:
-                tensor = onnx.helper.make_tensor("", code, array.shape, array.reshape(-1).tolist())
+        tensor = _constant_tensor(values, element_type)
         key = (id(self._home), tensor.SerializeToString(deterministic=True))
         if key not in self._constants:
             constant = gs.Constant("", LazyWeights(tensor, None))
@@ -284,7 +275,7 @@ class OnnxRewriter(Rewriter):
             return
         # Captured values of bodies have no native port.
         captured = self.native(node.source(port))
-        for inner in _inner_nodes(native):
+        for inner in inner_nodes(native):
             for index, read in enumerate(inner.inputs):
                 if read is captured:
                     inner.inputs[index] = handle
@@ -418,7 +409,9 @@ class OnnxRewriter(Rewriter):
             _permute(tensor, order)
 
     def finish(self) -> bool:
-        self._drop_dead()
+        made = [output for node in self._made.values() for output in node.outputs]
+        graphs = [*(graph for graph, _ in self.surgery.holders.values()), *self._bodies]
+        drop_dead(graphs, [*self._released, *made])
         changed = WriteBack(self.surgery).run()
         if changed:
             self._edited()
@@ -460,47 +453,6 @@ class OnnxRewriter(Rewriter):
         self._made |= {id(output): node for output in outputs}
         return outputs
 
-    def _drop_dead(self) -> None:
-        graphs = [*(graph for graph, _ in self.surgery.holders.values()), *self._bodies]
-        ports = {id(tensor) for inner in graphs for tensor in inner.outputs}
-        pending = [*self._released, *(output for node in self._made.values() for output in node.outputs)]
-        dead: dict[int, gs.Node] = {}
-        gone: dict[int, int] = {}
-
-        def is_used(tensor: gs.Tensor) -> bool:
-            return id(tensor) in ports or len(tensor.outputs) > gone.get(id(tensor), 0)
-
-        while pending:
-            for node in list(pending.pop().inputs):
-                if id(node) in dead or any(is_used(output) for output in node.outputs):
-                    continue
-                for inner in (node, *_inner_nodes(node)):
-                    dead[id(inner)] = inner
-                    pending += inner.inputs
-                    for source in inner.inputs:
-                        gone[id(source)] = gone.get(id(source), 0) + 1
-        _detach(dead)
-        for inner in graphs if dead else ():
-            inner.nodes[:] = [node for node in inner.nodes if id(node) not in dead]
-
-
-def _detach(nodes: dict[int, gs.Node]) -> None:
-    """Remove all inputs of ``nodes``, a map by id.
-
-    In graphsurgeon this compares each user of a tensor with each removed node, field by field.
-    """
-    sources = {id(source): source for node in nodes.values() for source in node.inputs}
-    for source in sources.values():
-        users = [user for user in source.outputs if id(user) not in nodes]
-        list.clear(source.outputs)
-        list.extend(source.outputs, users)
-    for node in nodes.values():
-        list.clear(node.inputs)
-
-
-def _inner_nodes(node: gs.Node) -> list[gs.Node]:
-    return [inner for body in inner_graphs([node]) for inner in body.nodes]
-
 
 def _code(dtype: Any) -> int:
     return int(onnx.helper.np_dtype_to_tensor_dtype(numpy.dtype(dtype)))
@@ -513,3 +465,17 @@ def _resized(shape: Sequence[Any], sizes: Sequence[int | None]) -> list[Any]:
 def _permute(tensor: gs.Tensor, order: Sequence[int]) -> None:
     if isinstance(tensor, gs.Variable) and tensor.shape is not None and len(tensor.shape) == len(order):
         tensor.shape = [tensor.shape[axis] for axis in order]
+
+
+def _constant_tensor(values: Any, element_type: str) -> onnx.TensorProto:
+    """Return the tensor of a constant; see `NodeMaker.constant`."""
+    if isinstance(values, numpy.ndarray) and element_type != "bf16":
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(element_code(element_type)) if element_type else values.dtype
+        return numpy_helper.from_array(values.astype(dtype, copy=False))
+    listed = list(values) if isinstance(values, range | tuple) else values
+    array = numpy.array(listed, numpy.int64 if element_type == "i64" else numpy.float32)
+    code = element_code(element_type)
+    if element_type == "bf16":
+        # OpenVINO (2026.4.1) misreads the bits of bf16 in int32_data as values.
+        return onnx.TensorProto(data_type=code, dims=array.shape, raw_data=rounded_bytes(array, "bf16")[0])
+    return onnx.helper.make_tensor("", code, array.shape, array.reshape(-1).tolist())

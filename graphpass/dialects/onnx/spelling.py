@@ -1,4 +1,4 @@
-"""Express ONNX operators as arguments of `Rewriter.make`: the inverse of `operators.translated`."""
+"""Express ONNX operators as arguments of `NodeMaker.make`: the inverse of `operators.translated`."""
 
 from __future__ import annotations
 

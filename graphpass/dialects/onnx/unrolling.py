@@ -8,7 +8,7 @@ import onnx_graphsurgeon as gs
 
 from graphpass.dialects.onnx.rewriter import OnnxRewriter
 from graphpass.ir.graph import Node
-from graphpass.ir.rewriter import Handle
+from graphpass.ir.writer import Handle
 
 
 def unroll(rewriter: OnnxRewriter, node: Node, count: int) -> bool:

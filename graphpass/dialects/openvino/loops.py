@@ -11,17 +11,21 @@ from openvino.op.util import MergedInputDescription, SliceInputDescription
 from graphpass.dialects.openvino.graph import build
 from graphpass.dialects.openvino.rewriter import OpenVINORewriter
 from graphpass.ir.graph import Node, Value
-from graphpass.ir.rewriter import Handle
+from graphpass.ir.writer import Handle
 
 
-class LoopRewriter(OpenVINORewriter):
-    """Edits the body of a Loop or TensorIterator; `graph` is the body's view."""
+class LoopBody:
+    """The body of a Loop or TensorIterator, with the inputs and states of the loop.
+
+    Attributes:
+        rewriter: Edits the body.
+    """
 
     def __init__(self, loop: Node, edited: Callable[[], None]) -> None:
-        """Create a rewriter for the body of ``loop``; ``edited`` as in `OpenVINORewriter`."""
+        """View the body of ``loop``; ``edited`` as in `OpenVINORewriter`."""
         self._loop = loop.native
-        body = self._loop.get_function()
-        super().__init__(body, build(body), edited)
+        self._native = self._loop.get_function()
+        self.rewriter = OpenVINORewriter(self._native, build(self._native), edited)
 
     @property
     def steps_by_one(self) -> bool:
@@ -37,7 +41,7 @@ class LoopRewriter(OpenVINORewriter):
 
     def carried(self, port: int) -> tuple[Value, Node] | None:
         """Return the body's value for the loop-carried input ``port`` and its Result, if any."""
-        own = {node.native.get_name(): node for node in self.graph.of_op("Parameter", "Result")}
+        own = {node.native.get_name(): node for node in self.rewriter.graph.of_op("Parameter", "Result")}
         for description in self._loop.get_input_descriptions():
             if isinstance(description, MergedInputDescription) and description.input_index == port:
                 parameter = self._native.get_parameters()[description.body_parameter_index]
@@ -63,5 +67,5 @@ class LoopRewriter(OpenVINORewriter):
         self._loop.set_sliced_input(parameter, source, 0, 1, 1, -1, axis)
         # A model caches the order of its nodes until an edge is replaced, and the cached order ignores added edges.
         self._loop.input(0).replace_source_output(self._loop.input_value(0))
-        self._changed = True
+        self.rewriter.mark_changed()
         return parameter.output(0)

@@ -15,8 +15,9 @@ from openvino.utils.node_factory import NodeFactory
 from graphpass.dialects.openvino.ports import port_name
 from graphpass.ir.graph import Graph, Node, Use, Value
 from graphpass.ir.operators import REDUCTIONS
-from graphpass.ir.rewriter import Handle, Operand, Rewriter
+from graphpass.ir.rewriter import Rewriter
 from graphpass.ir.types import Dimension
+from graphpass.ir.writer import Handle, Operand
 
 #: Inputs that are attributes in the neutral form: operator -> (input, attribute, whether it is a scalar).
 CONSTANT_INPUTS = {
@@ -77,7 +78,7 @@ class OpenVINORewriter(Rewriter):
         return self.graph.producer(value).native.output(value.port)
 
     def mark_changed(self) -> None:
-        """Record an edit of a loop's body that another rewriter made."""
+        """Record an edit made without this rewriter, such as one of a loop's body."""
         self._changed = True
 
     def type_of(self, handle: Handle) -> str:
@@ -87,10 +88,10 @@ class OpenVINORewriter(Rewriter):
     def make(
         self, kind: str, inputs: Sequence[Operand], name: str, count: int, neutral: Mapping[str, Any]
     ) -> list[Handle]:
-        """See `Rewriter.make`; the attribute ``opset`` selects an operator set other than 13.
+        """See `NodeMaker.make`; the attribute ``opset`` selects an operator set other than 13.
 
         Returns:
-            The outputs, as `Rewriter.make`.
+            The outputs, as `NodeMaker.make`.
         """
         attributes = {NATIVE_NAMES.get(key, key): value for key, value in neutral.items()}
         opset = attributes.pop("opset", 13)

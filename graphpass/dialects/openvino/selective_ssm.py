@@ -9,7 +9,7 @@ import openvino
 from openvino import opset1, opset3, opset8
 
 from graphpass.dialects.openvino.token_loop import loop_over_tokens
-from graphpass.ir.rewriter import Handle
+from graphpass.ir.writer import Handle
 
 _TOKENS = 1
 

@@ -8,7 +8,7 @@ from typing import Protocol
 import openvino
 from openvino import opset13
 
-from graphpass.ir.rewriter import Handle
+from graphpass.ir.writer import Handle
 
 
 class TokenBody(Protocol):

@@ -6,7 +6,7 @@
     %sum = Add(%rows, [1.0, 2.0]:f16)
     Result(%sum) {name=logits}
 
-Names of operators and attributes are arguments of `graphpass.ir.rewriter.Rewriter.make`. Operands are values, constants
+Names of operators and attributes are arguments of `graphpass.ir.writer.NodeMaker.make`. Operands are values, constants
 of few elements, or ``_`` if omitted. Types of computed values may be omitted.
 """
 

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from graphpass.ir.cache import Cache
     from graphpass.ir.graph import Graph, Node, Value
     from graphpass.ir.model import Model
-    from graphpass.ir.rewriter import Handle, Rewriter, Writer
+    from graphpass.ir.rewriter import Rewriter
+    from graphpass.ir.writer import Handle, Writer
     from graphpass.verify.parts import Part
 
 #: Rows of the table of random vectors that replaces the graph upstream of a part; token ids are taken modulo this.

@@ -15,7 +15,7 @@ from graphpass.ir.values import known_elements
 if TYPE_CHECKING:
     from graphpass.ir.graph import Graph, Node, Value
     from graphpass.ir.model import Model
-    from graphpass.ir.rewriter import Handle
+    from graphpass.ir.writer import Handle
 
 #: Maximum size of a slice of weights, in bytes of f32.
 _MOST = 128e6

@@ -76,16 +76,6 @@ def test_equal_constants_are_created_once():
     assert rewriter.constant([[1, 2]], "i64", "e") is not made
 
 
-def test_only_operators_without_users_are_removed():
-    model = parse_model(RELU.replace("Result", "%kept = Tanh(%inner)\nResult(%kept) {name=kept}\nResult"))
-    *_, last = model.graph.of_op("Relu")
-    rewriter = model.rewriter()
-    rewriter.replace(last.outputs[0], rewriter.op("Sigmoid", model.graph.parameters["x"], name="new"))
-    assert rewriter.finish()
-    assert sorted(operators(model)) == ["Relu", "Sigmoid", "Tanh"]
-    assert [port.name for port in model.outputs] == ["kept", "y"]
-
-
 def test_an_input_becomes_an_output_through_an_identity():
     model = parse_model(RELU)
     *_, last = model.graph.of_op("Relu")

@@ -6,7 +6,7 @@ import pytest
 from openvino import opset13
 
 from graphpass.dialects.openvino.graph import build
-from graphpass.dialects.openvino.loops import LoopRewriter
+from graphpass.dialects.openvino.loops import LoopBody
 
 
 def summing(stride: int = 1) -> openvino.Model:
@@ -33,27 +33,27 @@ def loop_of(model):
 
 def test_the_body_s_value_and_result_of_a_state():
     model = summing()
-    rewriter = LoopRewriter(loop_of(model), lambda: None)
-    assert rewriter.steps_by_one
-    before, result = rewriter.carried(1)
+    body = LoopBody(loop_of(model), lambda: None)
+    assert body.steps_by_one
+    before, result = body.carried(1)
     assert before.name == "state"
-    assert rewriter.graph.producer(result.source()).op == "Add"
-    assert rewriter.carried(0) is None
-    assert not LoopRewriter(loop_of(summing(-1)), lambda: None).steps_by_one
+    assert body.rewriter.graph.producer(result.source()).op == "Add"
+    assert body.carried(0) is None
+    assert not LoopBody(loop_of(summing(-1)), lambda: None).steps_by_one
 
 
 def test_an_input_is_sliced_token_by_token():
     model, edits = summing(), []
     loop = loop_of(model)
-    rewriter = LoopRewriter(loop, lambda: edits.append(1))
-    before, result = rewriter.carried(1)
-    own = rewriter.slice_input(model.inputs[2], 0, "own")
-    write = rewriter.under("masked")
-    added = rewriter.graph.producer(result.source())
-    rewriter.redirect(
+    body = LoopBody(loop, lambda: edits.append(1))
+    before, result = body.carried(1)
+    own = body.slice_input(model.inputs[2], 0, "own")
+    write = body.rewriter.under("masked")
+    added = body.rewriter.graph.producer(result.source())
+    body.rewriter.redirect(
         added, 1 - added.inputs.index(before), write.op("Multiply", added.source(1 - added.inputs.index(before)), own)
     )
-    assert rewriter.finish()
+    assert body.rewriter.finish()
     assert edits
     x, kept = numpy.arange(12, dtype="f4").reshape(3, 4), numpy.array([[1], [0], [2]], "f4")
     compiled = openvino.compile_model(model, "CPU")
@@ -64,4 +64,4 @@ def test_an_input_is_sliced_token_by_token():
 @pytest.mark.parametrize("stride", [1, -1])
 def test_models_without_edits_stay(stride):
     model = summing(stride)
-    assert not LoopRewriter(loop_of(model), lambda: pytest.fail("edited")).finish()
+    assert not LoopBody(loop_of(model), lambda: pytest.fail("edited")).rewriter.finish()
