@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -11,7 +11,7 @@ from graphpass.analysis.caches.masks import find_step_lengths
 from graphpass.analysis.caches.step_lengths import POSITIONS
 from graphpass.analysis.equations.grouped_query import GroupedQuery, find_grouped_queries
 from graphpass.analysis.equations.kernel_features import FusedFeature, why_left
-from graphpass.analysis.equations.rotation import Rotation, rotation_tables
+from graphpass.analysis.equations.rotation import Rotation
 from graphpass.analysis.symbolic.equal_sizes import dimensions
 from graphpass.analysis.symbolic.sizes import infer_sizes
 from graphpass.dialects.onnx.model import OnnxModel
@@ -19,14 +19,13 @@ from graphpass.engine.conditions import OPSET_13
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.graph import Node, Value
 from graphpass.ir.inputs import check_positions
-from graphpass.ir.miss import Miss, MissError
+from graphpass.ir.miss import Miss
 from graphpass.ir.operators import MOVES, NORMS
 from graphpass.ir.rewriter import Rewriter
-from graphpass.ir.values import MASKED, fixed_size
+from graphpass.ir.values import fixed_size
 from graphpass.ir.writer import Handle, Operand, Writer
-from graphpass.passes.attention.mask_sums import MaskSums
 from graphpass.passes.attention.merged_heads import merged_heads
-from graphpass.passes.attention.step_builder import StepBuilder
+from graphpass.passes.attention.shared_operands import SharedOperands
 
 _DOMAIN = "com.microsoft"
 
@@ -134,18 +133,16 @@ class FuseGroupQueryAttention(Pass[OnnxModel]):
 
 
 class _Fusion:
-    """Writes one operator per layer, and each tensor that layers share once."""
+    """Writes one operator per layer."""
 
     def __init__(
         self, model: OnnxModel, rewriter: Rewriter, padding: Padding, context: int | None, rotates: bool
     ) -> None:
-        self.notes: list[str] = []
         self._model, self._rewriter = model, rewriter
         self._padding, self._context, self._rotates = padding, context, rotates
-        self._lengths = StepBuilder(model, rewriter)
-        self._masks = MaskSums(rewriter)
-        self._shared = rewriter.under("attention")
-        self._made: dict[Hashable, Any] = {}
+        self._shared = SharedOperands(model, rewriter)
+        self._lengths = self._shared.lengths
+        self.notes = self._shared.notes
 
     def read_lengths_of_inputs(self, group: GroupedQuery) -> None:
         """Redirect readers of the shapes of keys and values to lengths of the inputs.
@@ -173,9 +170,10 @@ class _Fusion:
         if isinstance(group.mask, AttentionMask):
             attributes |= {"local_window_size": group.mask.window} if group.mask.window is not None else {}
             if group.mask.is_padded and not counts_tokens:
-                bias = self._padding_bias(kind)
+                bias = self._shared.padding_bias(kind)
         else:
-            bias, attributes["causal"] = self._bias(group, kind), 0
+            masks, name = group.attention.masks, f"{group.attention.node.name}/mask"
+            bias, attributes["causal"] = self._shared.bias(masks, kind, group.heads, name), 0
             self.notes.append(f"attention at {group.attention.node.name} reads its mask as a bias: {group.mask}")
         query, key, tables = self._rotated(group, write, counts_tokens)
         if tables:
@@ -189,8 +187,8 @@ class _Fusion:
             self._value(group, write),
             group.key.past,
             group.value.past,
-            self._counts() if counts_tokens else self._lasts(),
-            self._total(),
+            self._shared.counts() if counts_tokens else self._shared.lasts(),
+            self._shared.total(),
             *(tables or (None, None)),
             None,
             bias,
@@ -218,63 +216,6 @@ class _Fusion:
             self._rewriter.resize_port(port, [None, None, None, group.head_dim])
         return write.op("Reshape", rows, [0, 0, group.key_heads * group.head_dim], label="value_flat")
 
-    def _once(self, key: Hashable, make: Any) -> Any:
-        if key not in self._made:
-            self._made[key] = make()
-        return self._made[key]
-
-    def _total(self) -> Handle:
-        """Return the total sequence length, i32 scalar."""
-        write, lengths = self._shared, self._lengths
-        return self._once("total", lambda: write.op("Convert", lengths.scalar("total"), to="i32", label="total"))
-
-    def _lasts(self) -> Handle:
-        """Return the index of the last slot for each row, i32 ``[batch]``."""
-        write = self._shared
-
-        def make() -> Handle:
-            last = write.op("Convert", write.op("Subtract", self._lengths.of("total"), [1]), to="i32", label="last")
-            return write.op("Broadcast", last, self._lengths.of("batch"), label="last_of_each")
-
-        return self._once("lasts", make)
-
-    def _counts(self) -> Handle:
-        """Return the number of tokens of each row less 1, i32 ``[batch]``."""
-        write, mask = self._shared, self._lengths.mask
-        if mask is None:
-            return self._lasts()
-
-        def make() -> Handle:
-            total = write.op("ReduceSum", write.convert(mask, "i64"), axes=[1], keep=False, label="tokens")
-            return write.op("Convert", write.op("Subtract", total, [1]), to="i32", label="last_token")
-
-        return self._once("counts", make)
-
-    def _padding_bias(self, kind: str) -> Handle:
-        """Return the bias that masks padding, ``[batch, 1, length, total]``, without the causal mask."""
-        write, mask = self._shared, self._lengths.mask
-
-        def make() -> Handle:
-            seen = write.op("Convert", mask, to="boolean", label="seen")
-            # With infinity, queries masked for all keys result in NaN, in f16 or with a soft cap (1.31).
-            numbers = (write.number(number, kind) for number in (0.0, MASKED))
-            rows = write.op("Unsqueeze", write.op("Select", seen, *numbers, label="padding"), axes=[1, 2])
-            return write.op("Broadcast", rows, self._square(), label="padding_bias")
-
-        return self._once(("padding", kind), make)
-
-    def _square(self) -> Handle:
-        lengths = self._lengths
-        return self._once(
-            "square", lambda: self._shared.op("Concat", [1, 1], lengths.of("length"), lengths.of("total"), axis=0)
-        )
-
-    def _bias(self, group: GroupedQuery, kind: str) -> Handle:
-        """Return the sum of all masks, ``[1 or batch, 1 or heads, length, total]``."""
-        masks, name = group.attention.masks, f"{group.attention.node.name}/mask"
-        total = self._masks.of(masks, kind, group.heads, name)
-        return self._once((masks, kind), lambda: self._shared.op("Broadcast", total, self._square(), label="bias"))
-
     def _sink(self, write: Writer, group: GroupedQuery, kind: str) -> Handle:
         sink = group.attention.sink
         flat = write.op("Reshape", sink, [-1], label="sink")
@@ -287,7 +228,7 @@ class _Fusion:
         self, group: GroupedQuery, write: Writer, counts_tokens: bool
     ) -> tuple[Handle, Handle, tuple[Handle, Handle] | None]:
         """Return query and key ``[batch, length, heads * head_dim]``, and rotary tables for the operator."""
-        tables = self._tables(group.rotations[0]) if group.rotations is not None else None
+        tables = self._shared.tables(group.rotations[0], self._context) if group.rotations is not None else None
         if group.rotations is None or tables is None:
             key = self._flat(write, group.key.new, group.key_heads, group.head_dim)
             return self._flat(write, group.query, group.heads, group.head_dim), key, None
@@ -298,7 +239,7 @@ class _Fusion:
         counts_slots = group.rotations[0].counts_slots
         if self._rotates and group.rotates_inside and (counts_tokens or counts_slots):
             return flat[0], flat[1], tables
-        positions = self._positions(counts_slots, counts_tokens)
+        positions = self._shared.positions(counts_slots, counts_tokens)
         rotated = [
             self._rotation(write, part, rotation, tables, positions, f"rotated_{label}")
             for part, rotation, label in zip(flat, group.rotations, ("query", "key"), strict=True)
@@ -319,46 +260,6 @@ class _Fusion:
             attributes["rotary_embedding_dim"] = rotation.size
         operands = [value, positions, *tables]
         return write.outputs("RotaryEmbedding", *operands, count=1, label=label, domain=_DOMAIN, **attributes)[0]
-
-    def _positions(self, counts_slots: bool, counts_tokens: bool) -> Operand:
-        """Return positions ``[batch, length]``: the input, slots of the cache, or counted tokens."""
-        if not counts_slots:
-            return self._rewriter.graph.parameters[POSITIONS]
-        write, lengths = self._shared, self._lengths
-        if counts_tokens and lengths.mask is not None:
-            mask = lengths.mask
-            return self._once("counted positions", lambda: self._counted(mask))
-
-        def make() -> Handle:
-            bounds = [lengths.scalar(name) for name in ("past", "total")]
-            row = write.op("Range", *bounds, write.number(1, "i64"), label="slots")
-            shape = write.op("Concat", lengths.of("batch"), [1], axis=0)
-            return write.op("Broadcast", row, shape, label="positions")
-
-        return self._once("positions", make)
-
-    def _counted(self, mask: Value) -> Handle:
-        write, lengths = self._shared, self._lengths
-        past = write.slice(write.convert(mask, "i64"), 0, lengths.of("past"), axis=1, label="past_mask")
-        count = write.op("ReduceSum", past, axes=[1], keep=True, label="held")
-        steps = write.op("Range", write.number(0, "i64"), lengths.scalar("length"), write.number(1, "i64"))
-        return write.op("Add", count, steps, label="counted_positions")
-
-    def _tables(self, rotation: Rotation) -> tuple[Handle, Handle] | None:
-        count = self._context
-        if count is None:
-            return None
-
-        def make() -> tuple[Handle, Handle] | None:
-            try:
-                cos, sin = rotation_tables(self._model, rotation, count)
-            except MissError as error:
-                self.notes.append(f"rotary embedding stays unchanged: {error.miss}")
-                return None
-            return self._shared.constant(cos, "cos_cache"), self._shared.constant(sin, "sin_cache")
-
-        made: tuple[Handle, Handle] | None = self._once(("tables", rotation.signature), make)
-        return made
 
     def _flat(self, write: Writer, value: Value, heads: int, size: int, *, heads_last: bool = False) -> Handle:
         """Return ``[batch, heads, length, size]`` as ``[batch, length, heads * size]``."""
