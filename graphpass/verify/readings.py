@@ -86,12 +86,14 @@ class RowByRow:
             mask: int64 [batch, past + length], 0 at padding.
 
         Returns:
-            The outputs ``[batch, length, ...]`` and ``[batch, 1, ...]`` by name; 0 at padding. Others are omitted.
+            The outputs ``[batch, length, ...]`` and ``[batch, 1, ...]`` by name; 0 at padding. Others are omitted, as
+            weights of attention, whose sizes differ between rows of different lengths.
         """
         self._ids = ids if self._ids is None else np.concatenate([self._ids, ids], axis=1)
         length = ids.shape[1]
         rows = [self._row(row[real != 0], real[-length:] != 0) for row, real in zip(self._ids, mask, strict=True)]
-        return {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
+        shared = [name for name in rows[0] if len({row[name].shape for row in rows}) == 1]
+        return {name: np.concatenate([row[name] for row in rows]) for name in shared}
 
     def _row(self, tokens: NDArray[np.int64], real: NDArray[np.bool_]) -> dict[str, Array]:
         """Return the outputs of one row's last positions; 0 where ``real`` is false."""

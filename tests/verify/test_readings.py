@@ -15,8 +15,10 @@ from graphpass.engine.manager import PassManager
 from graphpass.io import load
 from graphpass.ir.model import Model
 from graphpass.passes.masks.mask_padding import MaskPadding
+from graphpass.runtime import open_session
+from graphpass.testing import tiny_model
 from graphpass.verify import compare
-from graphpass.verify.readings import misreads_left_padding
+from graphpass.verify.readings import RowByRow, misreads_left_padding
 
 Rewrite = Callable[[openvino.Output], openvino.Node]
 
@@ -190,3 +192,15 @@ def test_only_padding_sides_of_the_target_are_compared(builder_s):
     """Padding on the right is that of `ort-genai`."""
     comparison = compare(builder_s, builder_s, steps=2, padding="right")
     assert comparison.skipped[:1] == ("left padding: the candidate supports padding on the right",)
+
+
+def test_outputs_of_other_sizes_in_each_row_are_omitted():
+    model = tiny_model("llama")
+    softmax = next(model.graph.of_op("Softmax"))
+    rewriter = model.rewriter()
+    shape = ["batch", 4, "length", "total"]
+    rewriter.output("weights", rewriter.op("Identity", softmax.outputs[0], name="copied"), "f32", shape)
+    assert rewriter.finish()
+    mask = numpy.array([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]])
+    outputs = RowByRow(open_session(model)).forward(numpy.full((2, 5), 7), mask)
+    assert set(outputs) == {"logits"}
