@@ -55,6 +55,7 @@ _ROOMS = {
         "fix-input",
         "inline-functions",
         "fold-branches",
+        "name-ports",
         "read-image-features",
         "select-branch",
         "select-rows",

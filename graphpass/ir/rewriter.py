@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from graphpass.ir.writer import NodeMaker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from graphpass.ir.graph import Graph, Node, Use, Value
     from graphpass.ir.types import Dimension
@@ -153,6 +153,14 @@ class Rewriter(NodeMaker):
 
         Returns:
             Whether it was removed.
+        """
+
+    @abstractmethod
+    def rename_ports(self, names: Mapping[Node, str]) -> None:
+        """Rename inputs and outputs of the model, which may exchange names.
+
+        Args:
+            names: New names by Parameter and Result; an inner tensor with such a name is renamed.
         """
 
     @abstractmethod

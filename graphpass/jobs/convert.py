@@ -197,7 +197,7 @@ def _plan_model(watch: Watch, job: Job, target: Target) -> _Plan:
     from graphpass.artifacts.parts import find_folder_parts
     from graphpass.io import check_destination, is_same_place
     from graphpass.model_files import model_folder
-    from graphpass.verify.cpu_forms import in_cpu_form
+    from graphpass.verify.session_forms import in_session_form
 
     loaded = read_model(job.model, job.declared, watch.choose)
     assert loaded.path is not None
@@ -216,7 +216,7 @@ def _plan_model(watch: Watch, job: Job, target: Target) -> _Plan:
     if loaded.dialect == target.dialect:
         check_destination(loaded, job.output / file)
     part = _Part("", loaded, pipeline_for(target, loaded), file)
-    return _Plan(loaded.path, loaded.path, in_cpu_form(loaded), {"": loaded}, (part,), beside)
+    return _Plan(loaded.path, loaded.path, in_session_form(loaded), {"": loaded}, (part,), beside)
 
 
 def _plan_folder(job: Job, files: EncoderDecoder, target: Target) -> _Plan:
@@ -338,10 +338,10 @@ def _compare(target: Target, plan: _Plan, results: tuple[Model, ...], proof: Pro
     from graphpass.analysis.caches.encoders import is_encoder
     from graphpass.ir.model import Model
     from graphpass.runtime.backends.encoder_decoder import EncoderDecoderModels
-    from graphpass.verify.cpu_forms import note_on_form
     from graphpass.verify.encoder_decoder import compare_encoder_decoders
     from graphpass.verify.on_device import compare_on_device
     from graphpass.verify.pair import compare_pair
+    from graphpass.verify.session_forms import notes_on_form
 
     reference = plan.reference
     if isinstance(reference, Model):
@@ -349,7 +349,7 @@ def _compare(target: Target, plan: _Plan, results: tuple[Model, ...], proof: Pro
         examine = not reference.analysis(is_encoder)
         options = {**proof.settings, "examine": examine, "padding": target.reads_padding}
         whole = compare_on_device(reference, prepared, target.proving_device, **options)
-        notes = (note for model in plan.inputs.values() for note in note_on_form(model))
+        notes = (note for model in plan.inputs.values() for note in notes_on_form(model))
         whole = replace(whole, skipped=(*whole.skipped, *notes))
         if target.split is None or not whole.passed:
             return whole

@@ -76,15 +76,15 @@ def _forms(model: Model) -> tuple[Pass[Any], ...]:
     from graphpass.passes.convert.fold_branches import FoldBranches, decided_branches
     from graphpass.passes.convert.inline_functions import InlineFunctions, own_functions
     from graphpass.passes.shapes.canonicalize_shapes import CanonicalizeShapes, counted, expanded
-    from graphpass.verify.cpu_forms import passes_for_cpu
+    from graphpass.verify.session_forms import passes_for_sessions
 
     taken: tuple[Pass[Any], ...] = (FoldBranches(),) if any(True for _ in decided_branches(model)) else ()
     if isinstance(model, OnnxModel):
         inlined: tuple[Pass[Any], ...] = (InlineFunctions(),) if own_functions(model) else ()
         grown: tuple[Pass[Any], ...] = (GrowCaches(),) if written_in_place(model) else ()
-        return inlined + taken + grown + passes_for_cpu(model)
+        return inlined + taken + grown + passes_for_sessions(model)
     is_odd = any(True for find in (expanded, counted) for _ in find(model.graph))
-    return (*taken, CanonicalizeShapes()) if is_odd else taken
+    return (*taken, *passes_for_sessions(model), *((CanonicalizeShapes(),) if is_odd else ()))
 
 
 def _idle(model: Model) -> tuple[Pass[Any], ...]:

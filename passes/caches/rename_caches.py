@@ -18,11 +18,11 @@ from graphpass.ir.inputs import BATCH_NAME
 
 @dataclass(frozen=True)
 class RenameCaches(Pass[OnnxModel]):
-    """Rename past inputs and present outputs to the names that transformers.js expects.
+    """Rename past inputs and present outputs to the names that transformers.js and onnxruntime-genai expect.
 
-    transformers.js creates empty caches by name, maps outputs to inputs by ``present`` and ``past`` in their names, and
-    finds the batch by the name of the dimension; other symbolic dimensions become 0 (`resolveCacheShape`). The new
-    names depend on role and layer.
+    Both require names that contain the layer's number. transformers.js creates empty caches by name, maps outputs to
+    inputs by ``present`` and ``past`` in their names, and finds the batch by the name of the dimension; other symbolic
+    dimensions become 0 (`resolveCacheShape`). The new names depend on role and layer.
 
     Options:
         layers: Index of each layer with caches; by default, layers with caches are counted from 0.
@@ -81,7 +81,7 @@ class RenameCaches(Pass[OnnxModel]):
         """Return the names of past and present.
 
         Raises:
-            UnsupportedError: GP342, transformers.js has no name for the cache.
+            UnsupportedError: GP342, the role, the layer or the present of the cache is unknown.
         """  # noqa: DOC501 - _nameless is an UnsupportedError
         if role not in {"key", "value", "conv", "recurrent"} or (self.layers and index >= len(self.layers)):
             raise _nameless(name)
@@ -93,7 +93,7 @@ class RenameCaches(Pass[OnnxModel]):
 
 
 def _nameless(name: str) -> UnsupportedError:
-    reason = f"transformers.js has no name for cache {name}: its role, layer or present is unknown"
+    reason = f"cache {name} has no conventional name: its role, layer or present is unknown"
     return UnsupportedError("GP342", reason, f"declare it with --cache {name}=KIND,role=ROLE")
 
 

@@ -357,7 +357,6 @@ class OnnxRewriter(Rewriter):
         tensor.shape = _resized(tensor.shape if tensor.shape is not None else [None] * len(sizes), sizes)
 
     def rename_ports(self, names: Mapping[Node, str]) -> None:
-        """Rename inputs and outputs of the model, which may exchange names."""
         ports = {node: self._port(node) for node in names}
         for node, name in names.items():
             if ports[node].name != name:

@@ -336,6 +336,16 @@ class OpenVINORewriter(Rewriter):
         self._changed = True
         return True
 
+    def rename_ports(self, names: Mapping[Node, str]) -> None:
+        """See `Rewriter.rename_ports`; other names of their tensors are removed."""
+        for name in names.values():
+            self._release_name(name)
+        for node, name in names.items():
+            # The name of a Result is the name of the tensor that it reads.
+            node.native.output(0).set_names({name})
+            node.native.set_friendly_name(name)
+            self._changed = True
+
     def whole_shape(self, node: Node) -> tuple[int, ...]:
         """Return all axes, as `Rewriter.whole_shape`; OpenVINO's ShapeOf has no start or end."""
         return tuple(range(node.source().rank or 0))

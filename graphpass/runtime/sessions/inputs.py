@@ -281,7 +281,8 @@ def _maker_for(
         raise UnsupportedError(
             "GP320",
             f"cannot determine what to feed to input {port.name} {shape_text(port.shape)} of type {port.element_type}",
-            "sessions feed tokens, embeddings, masks, positions, beam and reorder indices, and caches; "
+            "sessions feed tokens, embeddings, masks, positions, beam and reorder indices by their conventional names, "
+            "which the pass name-ports restores, and caches; "
             f"if the input is a setting, replace it by a constant first: graphpass run MODEL -p "
             f"'fix-input{{input={port.name},value=0}}' -o OUT",
         )

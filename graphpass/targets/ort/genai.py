@@ -11,11 +11,18 @@ from graphpass.analysis.caches.encoders import is_encoder
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.engine.findings import Finding, Observation
 from graphpass.engine.passes import Pass
+from graphpass.engine.pipeline import parse
 from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Inventory
 from graphpass.ir.inputs import EMBEDDINGS, is_merged
 from graphpass.ir.model import Model
-from graphpass.targets.ort.genai_config import CONFIG_SOURCE, genai_config, require_sizes, why_no_generic_decoder
+from graphpass.targets.ort.genai_config import (
+    CONFIG_SOURCE,
+    are_caches_named,
+    genai_config,
+    require_sizes,
+    why_no_generic_decoder,
+)
 from graphpass.targets.ort.genai_draft import copy_draft, draft_files
 from graphpass.targets.ort.genai_parts import require_tokens
 from graphpass.targets.ort.genai_states import STATES_SOURCE, why_no_mtp
@@ -108,7 +115,7 @@ class ORTGenAI(ORT):
             require_tokens(model, model.path)
         if self.draft is not None:
             draft_files(Path(self.draft))
-        return passes
+        return passes if are_caches_named(model) else (*passes, *parse("rename-caches"))
 
     def encoder_pipeline(self, model: Model, first: Path | None) -> tuple[Pass[Any], ...]:
         """See `Target.encoder_pipeline`.

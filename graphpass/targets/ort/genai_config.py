@@ -178,6 +178,19 @@ def _kinds_of_layers(model: Model) -> dict[int | None, str]:
     )
 
 
+def are_caches_named(model: Model) -> bool:
+    """Return whether past and present of each role have one template with the layer's number."""
+    keys, values = _keys_and_values(model)
+    states = _states(model)
+    groups = [keys, values, *states.values()]
+    templates = [{template_of(name(cache)) for cache in group} for group in groups if group for name in _NAMES]
+    if any(len(names) > 1 for names in templates) or len(set().union(*templates)) < len(templates):
+        return False
+    # Layers of hybrids without keys leave out numbers.
+    layers = set(range(len(keys)))
+    return any(states.values()) or all({cache.index for cache in group} == layers for group in (keys, values))
+
+
 def why_no_generic_decoder(model: Model) -> str | None:
     """Return why onnxruntime-genai's generic decoder does not support ``model``; ``None`` if it does."""
     inventory = analyze_caches(model)
@@ -188,8 +201,6 @@ def why_no_generic_decoder(model: Model) -> str | None:
     others = [cache.name for cache in inventory.caches if cache.name not in taken]
     fed = {cache.read for cache in inventory.caches}
     unfed = [port.name for port in model.inputs if port.name not in fed and port.name not in _FED]
-    groups = (keys, values, *(caches for caches in states.values() if caches))
-    names = [{template_of(name(cache)) for cache in group} for group in groups for name in _NAMES]
     windows, recurrent = ({cache.layer for cache in states[role]} for role in ("conv", "recurrent"))
     if others:
         return f"cache {others[0]} does not grow as [batch, heads, positions, head_dim]: use target ort"
@@ -204,8 +215,8 @@ def why_no_generic_decoder(model: Model) -> str | None:
         return "its caches are of different types"
     if (reason := next(_crowded(states), None)) is not None:
         return reason
-    if any(len(templates) > 1 for templates in names):
-        return "the names of its caches do not follow one template with the layer's number"
+    if not are_caches_named(model):
+        return "the names of its caches do not follow one template with the layer's number: run rename-caches"
     if windows and not recurrent and set(kinds := _kinds_of_layers(model)) != set(range(len(keys) + len(windows))):
         return f"its caches are numbered {', '.join(map(str, kinds))}; expected caches of one kind in each layer"
     if unfed:

@@ -9,33 +9,33 @@ from graphpass.engine.pipeline import format_passes
 from graphpass.io import load
 from graphpass.runtime import open_session
 from graphpass.testing import tiny_model
-from graphpass.verify.cpu_forms import in_cpu_form, note_on_form, passes_for_cpu
+from graphpass.verify.session_forms import in_session_form, notes_on_form, passes_for_sessions
 
 
 def test_passes_follow_from_the_operators():
-    assert format_passes(passes_for_cpu(load(exporters("builder-paged", "qwen3")))) == "unpage-caches"
+    assert format_passes(passes_for_sessions(load(exporters("builder-paged", "qwen3")))) == "unpage-caches"
     normed = load(exporters("builder-webgpu", "qwen3"))
-    assert format_passes(passes_for_cpu(normed)) == "lower-operators{only=[group-query-attention]}"
+    assert format_passes(passes_for_sessions(normed)) == "lower-operators{only=[group-query-attention]}"
 
 
 def test_attention_over_heads_of_other_sizes_is_lowered():
     """ONNX Runtime cannot run the export itself: it rotates heads of 8."""
     model = load(export("llama_12l", "onnx-genai"))
-    assert format_passes(passes_for_cpu(model)) == "lower-operators{only=[group-query-attention]}"
-    expected, session = reference("llama_12l"), open_session(in_cpu_form(model))
+    assert format_passes(passes_for_sessions(model)) == "lower-operators{only=[group-query-attention]}"
+    expected, session = reference("llama_12l"), open_session(in_session_form(model))
     tokens = greedy_tokens(session, session.prefill(expected["prompt_ids"]), 4)
     assert tokens == expected["greedy_ids"][:4]
 
 
 def test_a_model_for_the_cpu_is_returned():
     model = tiny_model("llama", layers=1)
-    assert in_cpu_form(model) is model
-    assert note_on_form(model) == ()
+    assert in_session_form(model) is model
+    assert notes_on_form(model) == ()
 
 
 def test_a_paged_reference_is_compared_in_its_other_form():
     reference = load(exporters("builder-paged", "qwen3"))
-    candidate = PassManager(passes_for_cpu(reference)).run(reference).model
+    candidate = PassManager(passes_for_sessions(reference)).run(reference).model
     comparison = graphpass.verify(reference, candidate, steps=2)
     assert comparison.passed
-    assert "operators of the reference without a kernel on the CPU: it ran after unpage-caches" in comparison.skipped
+    assert "operators without a kernel on the CPU: the reference ran after unpage-caches" in comparison.skipped

@@ -1,0 +1,84 @@
+"""Rewrite models to forms that sessions run on the CPU, for comparisons."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from graphpass.analysis.attention.operators import operator_heads
+from graphpass.analysis.caches.port_names import port_names
+from graphpass.analysis.equations.head_sizes import why_sizes_refused
+from graphpass.engine.manager import PassManager
+from graphpass.engine.pipeline import parse
+from graphpass.ir.inputs import is_merged
+from graphpass.ir.operators import normalizes_heads
+from graphpass.ir.quantizers import rounds_activations
+
+if TYPE_CHECKING:
+    from graphpass.engine.passes import Pass
+    from graphpass.ir.graph import Node
+    from graphpass.ir.model import Model
+
+_NO_KERNEL = "operators without a kernel on the CPU"
+
+
+def passes_for_sessions(model: Model) -> tuple[Pass[Any], ...]:
+    """Return passes that rewrite what sessions on the CPU do not run.
+
+    - Inputs and outputs get their conventional names.
+    - Quantized decoders of both steps in one file are replaced by that of later steps, which also computes the first:
+      inside an If, products of u8 and s8 saturate on processors without VNNI (``session.x64quantprecision`` has no
+      effect there).
+    - PagedAttention, and GroupQueryAttention of sizes without a kernel, are lowered: ONNX Runtime's CPU provider
+      implements neither (1.32), and other providers have the same limits of sizes.
+
+    Args:
+        model: Any model; it is not modified.
+    """
+    return parse(",".join(_reasons(model)))
+
+
+def in_session_form(model: Model) -> Model:
+    """Return ``model`` after `passes_for_sessions`.
+
+    Args:
+        model: Any model; it is not modified, and returned if no pass is required.
+
+    Raises:
+        UnsupportedError: GP340 or GP341, an operator cannot be replaced.
+    """
+    passes = passes_for_sessions(model)
+    return PassManager(passes).run(model).model if passes else model
+
+
+def notes_on_form(model: Model) -> tuple[str, ...]:
+    """Return sentences for the report if the reference ran after `passes_for_sessions`.
+
+    Args:
+        model: The reference as it was read.
+    """
+    reasons = _reasons(model)
+    passes = {reason: [step for step in reasons if reasons[step] == reason] for reason in reasons.values()}
+    return tuple(f"{reason}: the reference ran after {','.join(steps)}" for reason, steps in passes.items())
+
+
+def _reasons(model: Model) -> dict[str, str]:
+    """Return the reason for each pass of `passes_for_sessions`, by its text."""
+    graph, reasons = model.graph, {}
+    if names := port_names(model):
+        reasons["name-ports"] = f"ports that are named by their use ({_listed(names)})"
+    if is_merged(graph) and rounds_activations(model):
+        reasons["select-branch"] = "the branch of the first step, which rounds differently on the CPU"
+    if any(True for _ in graph.of_op("PagedAttention")):
+        reasons["unpage-caches"] = _NO_KERNEL
+    normed = any(map(normalizes_heads, graph.of_op("GroupQueryAttention", "PagedAttention")))
+    if normed or any(map(_has_no_kernel, graph.of_op("GroupQueryAttention"))):
+        reasons["lower-operators{only=[group-query-attention]}"] = _NO_KERNEL
+    return reasons
+
+
+def _listed(names: dict[str, str]) -> str:
+    return ", ".join(f"{old} is {new}" for old, new in names.items())
+
+
+def _has_no_kernel(node: Node) -> bool:
+    return why_sizes_refused(node, operator_heads(node).head_dim) is not None

@@ -1,0 +1,44 @@
+"""Ports are named by their use: the names of exports do not matter."""
+
+from __future__ import annotations
+
+import pytest
+from support.models import export, exporters
+
+import graphpass
+from graphpass.analysis.caches.port_names import port_names
+from graphpass.testing import FAMILIES, tiny_model
+
+CONVENTIONAL = {"input_ids", "attention_mask", "position_ids", "logits"}
+
+
+def numbered(model: graphpass.Model) -> dict[str, str]:
+    """Rename all ports to numbers, and return the former names of those with a convention."""
+    nodes = list(model.graph.of_op("Parameter", "Result"))
+    names = {node: f"port_{index}" for index, node in enumerate(nodes)}
+    former = {name: node.name for node, name in names.items() if node.name in CONVENTIONAL}
+    rewriter = model.rewriter()
+    rewriter.rename_ports(names)
+    rewriter.finish()
+    return former
+
+
+@pytest.mark.parametrize("form", ["onnx", "openvino", "stateful"])
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_the_ports_of_each_family_are_known(family, form):
+    model = tiny_model(family, form)
+    assert port_names(model) == {}
+    former = numbered(model)
+    assert port_names(model) == former
+
+
+def test_ports_of_an_export_with_grouped_queries_are_known():
+    model = graphpass.load(export("llama", "onnx-genai")).clone()
+    former = numbered(model)
+    assert port_names(model) == former
+
+
+def test_models_without_caches_keep_their_names():
+    model = graphpass.load(exporters("encoders", "bert")).clone()
+    numbered(model)
+    assert port_names(model) == {}
