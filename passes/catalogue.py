@@ -52,6 +52,7 @@ _ROOMS = {
     "convert": (
         "change-precision",
         "drop-constant-outputs",
+        "drop-identities",
         "fix-input",
         "inline-functions",
         "fold-branches",

@@ -7,6 +7,11 @@ from typing import Any
 from graphpass.ir.graph import Node
 
 
+def text_of(content: bytes) -> str:
+    """Return the text of an attribute; bytes that are not UTF-8 are replaced, as operators have no such values."""
+    return content.decode(errors="replace")
+
+
 def native_attributes(node: Node) -> dict[str, Any]:
     """Return the attributes of an operator by their native names.
 
@@ -23,4 +28,4 @@ def native_attributes(node: Node) -> dict[str, Any]:
         for attribute in native.attribute
         if attribute.type not in with_bodies
     }
-    return {name: value.decode() if isinstance(value, bytes) else value for name, value in attributes.items()}
+    return {name: text_of(value) if isinstance(value, bytes) else value for name, value in attributes.items()}

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 def pipeline_for(target: Target, model: Model) -> tuple[Pass[Any], ...]:
     """Return the pipeline of ``target``, with the passes before it that every target needs.
 
-    - Local functions are inlined, because targets select passes by operators.
+    - Local functions are inlined, ports are named, and operators without a kernel on the CPU are lowered, as in
+      comparisons.
+    - Identities between caches and their updates are removed, and Ifs of a known branch.
     - Inputs of fixed size that no runtime feeds become constants.
     - Selects that replace the attention output of padding by zeros are removed, because they read the mask.
 
@@ -26,11 +28,12 @@ def pipeline_for(target: Target, model: Model) -> tuple[Pass[Any], ...]:
             runs single tokens only, and declares any number.
     """
     from graphpass.engine.manager import PassManager
+    from graphpass.verify.session_forms import passes_for_sessions
 
     _require_states(model)
     _require_steps(model)
     chosen: tuple[Pass[Any], ...] = ()
-    for choose in (_forms, _idle):
+    for choose in (passes_for_sessions, _forms, _idle):
         passes = choose(model)
         model = PassManager(passes).run(model).model if passes else model
         chosen += passes
@@ -73,18 +76,16 @@ def _forms(model: Model) -> tuple[Pass[Any], ...]:
     """Return passes that rewrite the forms in ``model`` that analyses do not support."""
     from graphpass.dialects.onnx.model import OnnxModel
     from graphpass.passes.caches.grow_caches import GrowCaches, written_in_place
+    from graphpass.passes.convert.drop_identities import DropIdentities, copies
     from graphpass.passes.convert.fold_branches import FoldBranches, decided_branches
-    from graphpass.passes.convert.inline_functions import InlineFunctions, own_functions
     from graphpass.passes.shapes.canonicalize_shapes import CanonicalizeShapes, counted, expanded
-    from graphpass.verify.session_forms import passes_for_sessions
 
-    taken: tuple[Pass[Any], ...] = (FoldBranches(),) if any(True for _ in decided_branches(model)) else ()
+    taken: tuple[Pass[Any], ...] = (DropIdentities(),) if any(True for _ in copies(model.graph)) else ()
+    taken += (FoldBranches(),) if any(True for _ in decided_branches(model)) else ()
     if isinstance(model, OnnxModel):
-        inlined: tuple[Pass[Any], ...] = (InlineFunctions(),) if own_functions(model) else ()
-        grown: tuple[Pass[Any], ...] = (GrowCaches(),) if written_in_place(model) else ()
-        return inlined + taken + grown + passes_for_sessions(model)
+        return (*taken, GrowCaches()) if written_in_place(model) else taken
     is_odd = any(True for find in (expanded, counted) for _ in find(model.graph))
-    return (*taken, *passes_for_sessions(model), *((CanonicalizeShapes(),) if is_odd else ()))
+    return (*taken, CanonicalizeShapes()) if is_odd else taken
 
 
 def _idle(model: Model) -> tuple[Pass[Any], ...]:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 from graphpass.analysis.attention.operators import operator_heads
 from graphpass.analysis.caches.port_names import port_names
 from graphpass.analysis.equations.head_sizes import why_sizes_refused
+from graphpass.dialects.onnx.functions import own_functions
+from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.engine.manager import PassManager
 from graphpass.engine.pipeline import parse
 from graphpass.ir.inputs import is_merged
@@ -24,6 +26,7 @@ _NO_KERNEL = "operators without a kernel on the CPU"
 def passes_for_sessions(model: Model) -> tuple[Pass[Any], ...]:
     """Return passes that rewrite what sessions on the CPU do not run.
 
+    - Local functions are inlined, because analyses do not find caches inside of calls.
     - Inputs and outputs get their conventional names.
     - Quantized decoders of both steps in one file are replaced by that of later steps, which also computes the first:
       inside an If, products of u8 and s8 saturate on processors without VNNI (``session.x64quantprecision`` has no
@@ -56,14 +59,20 @@ def notes_on_form(model: Model) -> tuple[str, ...]:
     Args:
         model: The reference as it was read.
     """
-    reasons = _reasons(model)
-    passes = {reason: [step for step in reasons if reasons[step] == reason] for reason in reasons.values()}
-    return tuple(f"{reason}: the reference ran after {','.join(steps)}" for reason, steps in passes.items())
+    steps: dict[str, list[str]] = {}
+    for step, reason in _reasons(model).items():
+        if reason is not None:
+            steps.setdefault(reason, []).append(step)
+    return tuple(f"{reason}: the reference ran after {','.join(passes)}" for reason, passes in steps.items())
 
 
-def _reasons(model: Model) -> dict[str, str]:
-    """Return the reason for each pass of `passes_for_sessions`, by its text."""
-    graph, reasons = model.graph, {}
+def _reasons(model: Model) -> dict[str, str | None]:
+    """Return the reason for each pass of `passes_for_sessions`, by its text; ``None`` if runtimes do the same."""
+    reasons: dict[str, str | None] = {}
+    if isinstance(model, OnnxModel) and own_functions(model.proto):
+        reasons["inline-functions"] = None
+        model = PassManager(parse("inline-functions")).run(model).model
+    graph = model.graph
     if names := port_names(model):
         reasons["name-ports"] = f"ports that are named by their use ({_listed(names)})"
     if is_merged(graph) and rounds_activations(model):

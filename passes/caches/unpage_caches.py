@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from graphpass.dialects.attributes import text_of
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.errors import UnsupportedError
@@ -78,7 +79,7 @@ class UnpageCaches(Pass[OnnxModel]):
 def _differences(graph: Graph, node: Node) -> Iterator[str]:
     """Yield the reasons for which GroupQueryAttention cannot replace a PagedAttention."""
     for name, value in node.attributes.items():
-        text = value.decode() if isinstance(value, bytes) else value
+        text = text_of(value) if isinstance(value, bytes) else value
         if name not in _COMMON and text != _WITHOUT_EFFECT.get(name):
             yield f"it has {name} = {text}"
     for port in (_SLOTS, *_SCALES):

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from graphpass.dialects.onnx.functions import own_functions
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.errors import UnsupportedError
-
-#: Domains whose operators have kernels in runtimes: functions of these domains are fallbacks.
-_KNOWN = frozenset({"", "ai.onnx", "com.microsoft"})
 
 
 @dataclass(frozen=True)
@@ -32,7 +30,7 @@ class InlineFunctions(Pass[OnnxModel]):
     dialect = "onnx"
 
     def run(self, model: OnnxModel) -> Done | Skipped:
-        if not (own := own_functions(model)):
+        if not (own := own_functions(model.proto)):
             return Skipped("the model has no local functions to inline")
         import onnx.inliner
 
@@ -43,8 +41,3 @@ class InlineFunctions(Pass[OnnxModel]):
             raise UnsupportedError("GP339", reason, "export the model without local functions") from error
         model.mark_edited()
         return Done({"functions inlined": len(own)})
-
-
-def own_functions(model: OnnxModel) -> list[tuple[str, str]]:
-    """Return domain and name of local functions that runtimes have no kernels for."""
-    return [(function.domain, function.name) for function in model.proto.functions if function.domain not in _KNOWN]

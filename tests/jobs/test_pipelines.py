@@ -3,11 +3,15 @@
 from dataclasses import dataclass
 
 import pytest
+from onnx import helper
 
+from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.engine.target import Target
 from graphpass.errors import UnsupportedError
 from graphpass.jobs.pipelines import pipeline_for
+from graphpass.runtime import open_session
 from graphpass.testing import parse_model, tiny_model
+from graphpass.verify.session_forms import in_session_form
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,7 @@ BODY = "%x = Parameter : f32[b, n, 4]\n%y = Relu(%x)\nResult(%y) {name=logits}\n
             BODY + "%one = Constant : f32[2]\n%two = Multiply(%one, 2.0)\nResult(%two) {name=two}",
             ["drop-constant-outputs"],
         ),
+        (BODY.replace("Relu(%x)", "Relu(%z)").replace("%y", "%z = Identity(%x)\n%y", 1), ["drop-identities"]),
     ],
 )
 def test_passes_follow_from_the_model(text, names):
@@ -81,3 +86,22 @@ def test_steps_of_fixed_size_are_refused(tokens, past, reason):
     else:
         with pytest.raises(UnsupportedError, match=reason):
             pipeline_for(Plain(), model)
+
+
+def test_functions_are_inlined_before_ports_are_named():
+    """The caches of a decoder that is one function are found in its body."""
+    model = tiny_model("llama", layers=1)
+    assert isinstance(model, OnnxModel)
+    graph = model.proto.graph
+    inputs = [*(port.name for port in graph.input), *(tensor.name for tensor in graph.initializer)]
+    outputs, imports = [port.name for port in graph.output], list(model.proto.opset_import)
+    model.proto.functions.append(helper.make_function("mine", "Body", inputs, outputs, list(graph.node), imports))
+    renamed = {"input_ids": "tokens"}
+    graph.input[0].name = renamed[graph.input[0].name]
+    del graph.node[:]
+    graph.node.append(helper.make_node("Body", [renamed.get(name, name) for name in inputs], outputs, domain="mine"))
+    model.proto.opset_import.append(helper.make_opsetid("mine", 1))
+    model.mark_edited()
+    passes = pipeline_for(Plain(), model)
+    assert [each.name for each in passes] == ["inline-functions", "name-ports"]
+    assert open_session(in_session_form(model)).prefill([1, 2, 3]).shape == (1, 3, 64)

@@ -28,7 +28,11 @@ from graphpass.ir.graph import Node, Value
 def _reshape(elements: Elements, node: Node, axis: int) -> Expr | None:
     source = elements.shape(node.source())
     targets = _all(elements, node.source(1), node.outputs[0].rank or 0)
-    if node.attributes.get("special_zero", True):
+    keeps_sizes = node.attributes.get("special_zero", True)
+    if axis >= len(targets) or (keeps_sizes and ZERO in targets[len(source) :]):
+        # Declarations of a damaged model contradict each other.
+        return None
+    if keeps_sizes:
         targets = [source[place] if size is ZERO else size for place, size in enumerate(targets)]
     if targets[axis].as_number != -1:
         return targets[axis]

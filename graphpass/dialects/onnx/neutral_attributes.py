@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import onnx
 from onnx import numpy_helper
 
+from graphpass.dialects.attributes import text_of
 from graphpass.dialects.onnx.operators import AXES_PORTS
 from graphpass.dialects.onnx.shapes import kept_outputs
 from graphpass.dialects.onnx.tensors import embedded
@@ -80,7 +81,7 @@ class AttributeTranslation:
         if (axes := self._axes(op, given, inputs, rank)) is not None:
             neutral["axes"] = tuple(positive_axis(int(axis), rank) for axis in axes)
         if op in SCATTERS:
-            reduction = given["reduction"].s.decode() if "reduction" in given else "none"
+            reduction = text_of(given["reduction"].s) if "reduction" in given else "none"
             neutral |= {} if reduction == "none" else {"reduction": _SCATTERED.get(reduction, reduction)}
         if op == "ConstantOfShape":
             filling = embedded(given["value"].t, self._model_file) if "value" in given else None
@@ -136,7 +137,7 @@ def _of_top_k(given: _Given) -> dict[str, Any]:
 
 def _of_pad(given: _Given) -> dict[str, Any]:
     mode = given["mode"].s if "mode" in given else b"constant"
-    return {} if mode == b"constant" else {"pad_mode": mode.decode()}
+    return {} if mode == b"constant" else {"pad_mode": text_of(mode)}
 
 
 _TRANSLATIONS: dict[str, Callable[[_Given], dict[str, Any]]] = {
@@ -144,7 +145,7 @@ _TRANSLATIONS: dict[str, Callable[[_Given], dict[str, Any]]] = {
     "ReduceSum": lambda given: {"keeps_axes": "keepdims" not in given or given["keepdims"].i != 0},
     "MatMul": lambda _: {"transpose_a": False, "transpose_b": False},
     "FusedMatMul": _of_fused_product,
-    "Einsum": lambda given: {"equation": given["equation"].s.decode()},
+    "Einsum": lambda given: {"equation": text_of(given["equation"].s)},
     "Pad": _of_pad,
     "TopK": _of_top_k,
     "Trilu": lambda given: {"upper": given["upper"].i != 0 if "upper" in given else True},

@@ -13,7 +13,9 @@ _MOVES = frozenset({"Unsqueeze", "Transpose", "Identity", "Cast"})
 
 
 def repair_shapes(proto: onnx.ModelProto) -> bool:
-    """Repair sizes that are declared as text, and types that contradict an initializer.
+    """Repair sizes that are negative or text, and types that contradict an initializer.
+
+    A negative size, which other formats have for a dynamic dimension, becomes a dimension without a size.
 
     transformers 5.23 declares the size 2 as the symbol ``"2"``, and keeps the value_info of a scalar that its fusions
     reshaped to ``[1]``. The type of an initializer follows from its data, so the declaration can be removed. A number
@@ -35,6 +37,9 @@ def repair_shapes(proto: onnx.ModelProto) -> bool:
             if dimension.dim_param in names:
                 dimension.dim_value = int(dimension.dim_param)
                 repaired = True
+            elif dimension.dim_value < 0:
+                dimension.ClearField("dim_value")
+                repaired = True
         types = {tensor.name: (tensor.data_type, list(tensor.dims)) for tensor in graph.initializer}
         wrong = [index for index, info in enumerate(graph.value_info) if _contradicts(info, types)]
         for index in reversed(wrong):
@@ -55,11 +60,13 @@ def _remove_symbols(graph: onnx.GraphProto) -> bool:
     ports = {symbol for port in (*graph.input, *graph.output) for symbol in named[port.name]}
 
     def renames(node: onnx.NodeProto) -> bool:
+        if node.op_type not in _MOVES or not (node.input and node.output):
+            return False
         source, target = node.input[0], node.output[0]
         is_declared = bool(shapes.get(source)) and all(size.dim_param or size.dim_value for size in shapes[source])
         return is_declared and not named.get(target, set()) & ports <= named[source]
 
-    if not any(renames(node) for node in graph.node if node.op_type in _MOVES):
+    if not any(map(renames, graph.node)):
         return False
     for dimension in _dimensions(graph.value_info):
         if dimension.dim_param:

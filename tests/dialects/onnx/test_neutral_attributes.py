@@ -26,6 +26,7 @@ from onnx import helper
         ("ScatterElements", ["x", "ids", "x"], {"reduction": "add"}, 21, {"axis": 0, "reduction": "sum"}),
         ("Pad", ["x", "last"], {"mode": "constant"}, 21, {}),
         ("Pad", ["x", "last"], {"mode": "edge"}, 21, {"pad_mode": "edge"}),
+        ("Pad", ["x", "last"], {"mode": b"\xff"}, 21, {"pad_mode": "\ufffd"}),
         ("Trilu", ["x"], {}, 21, {"upper": True}),
         ("ConstantOfShape", ["last"], {}, 21, {"value": 0.0}),
     ],

@@ -6,6 +6,7 @@ from onnx import TensorProto, helper, numpy_helper
 from support.models import export
 
 from graphpass.dialects.onnx.model import OnnxModel
+from graphpass.dialects.onnx.repairs import repair_shapes
 
 FLOAT = TensorProto.FLOAT
 
@@ -27,6 +28,11 @@ def test_sizes_as_text_are_numbers(tmp_path):
     for port in (*model.inputs, *model.outputs):
         assert port.shape == ("batch", 2, "x16", 16, "0")
     assert model.graph.parameters["x"].shape == ("batch", 2, "x16", 16, "0")
+
+
+def test_negative_sizes_are_dynamic(tmp_path):
+    model = loaded(tmp_path, [-1, 4])
+    assert [port.shape for port in (*model.inputs, *model.outputs)] == [(None, 4)] * 2
 
 
 def test_sizes_of_outputs_alone_are_names():
@@ -105,3 +111,13 @@ def test_other_types_of_initializers_stay(tmp_path):
     for right in ((FLOAT, [1]), (FLOAT, ["one"])):
         model = loaded(tmp_path, ["batch", 4], right)
         assert [info.name for info in model.proto.graph.value_info] == ["scale"]
+
+
+def test_operators_without_inputs_are_left(tmp_path):
+    """The checker of ONNX names them, after repairs."""
+    model = loaded(tmp_path, ["batch"])
+    damaged = onnx.ModelProto()
+    damaged.CopyFrom(model.proto)
+    damaged.graph.node.append(helper.make_node("Identity", [], ["lost"]))
+    repair_shapes(damaged)
+    assert len(damaged.graph.node) == 2
