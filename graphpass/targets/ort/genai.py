@@ -9,11 +9,13 @@ from typing import Any, Literal
 
 from graphpass.analysis.caches.encoders import is_encoder
 from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.analysis.caches.latents import find_latents
+from graphpass.analysis.caches.packed import packed_caches
 from graphpass.engine.findings import Finding, Observation
 from graphpass.engine.passes import Pass
 from graphpass.engine.pipeline import parse
 from graphpass.errors import UnsupportedError
-from graphpass.ir.cache import Inventory
+from graphpass.ir.cache import BHSD, Inventory
 from graphpass.ir.inputs import EMBEDDINGS, is_merged
 from graphpass.ir.model import Model
 from graphpass.targets.ort.genai_config import (
@@ -109,13 +111,14 @@ class ORTGenAI(ORT):
         require_onnx(model, self.name)
         if model.analysis(is_encoder):
             raise encoder_error(self.name, "ort")
-        passes = super().pipeline(model)
+        passes = (*parse(",".join(_layouts(model))), *super().pipeline(model))
         require_sizes(model, model.path, self.context)
         if EMBEDDINGS in model.graph.parameters:
             require_tokens(model, model.path)
         if self.draft is not None:
             draft_files(Path(self.draft))
-        return passes if are_caches_named(model) else (*passes, *parse("rename-caches"))
+        named = are_caches_named(model) and not packed_caches(model.analysis(analyze_caches))
+        return passes if named else (*passes, *parse("rename-caches"))
 
     def encoder_pipeline(self, model: Model, first: Path | None) -> tuple[Pass[Any], ...]:
         """See `Target.encoder_pipeline`.
@@ -235,3 +238,13 @@ def _refuse(reason: str | None) -> None:
     if reason is not None:
         hint = "use --target ort for programs that call ONNX Runtime, or --target cpu for openvino.genai"
         raise UnsupportedError("GP397", f"onnxruntime-genai does not support this model: {reason}", hint)
+
+
+def _layouts(model: Model) -> list[str]:
+    """Return passes to caches ``[batch, heads, positions, head_dim]`` of either keys or values."""
+    inventory = model.analysis(analyze_caches)
+    if find_latents(model):
+        return []
+    steps = ["unpack{only=kv}"] if packed_caches(inventory) else []
+    others = any(cache.axes != BHSD for cache in inventory.of_kind("kv"))
+    return [*steps, "standardize-layout"] if others else steps

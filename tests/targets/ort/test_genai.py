@@ -20,6 +20,8 @@ from graphpass.engine.pipeline import parse_target
 from graphpass.errors import PreconditionError, ReadError, UnsupportedError
 from graphpass.runtime import open_session
 from graphpass.targets import check_model
+from graphpass.targets.ort.genai_config import why_no_generic_decoder
+from graphpass.testing import tiny_model
 from graphpass.verify import compare
 
 #: With the context where the configuration beside the export does not tell it.
@@ -238,3 +240,23 @@ def test_a_damaged_configuration_is_named(text, tmp_path):
     (tmp_path / "config.json").write_text(text)
     with pytest.raises(ReadError, match="GP116"):
         graphpass.get_target("ort").pipeline(model)
+
+
+@pytest.mark.parametrize("before", ["standardize-layout{to=BSHD}", "pack"])
+def test_caches_get_the_layout_and_the_names_of_the_runtime(before):
+    model = graphpass.PassManager(graphpass.parse(before)).run(tiny_model("llama")).model
+    assert why_no_generic_decoder(model) is not None
+    passes = parse_target("ort-genai{context=64}").pipeline(model)
+    assert why_no_generic_decoder(graphpass.PassManager(passes).run(model).model) is None
+
+
+def test_caches_without_the_number_of_the_layer_are_renamed():
+    model = tiny_model("llama")
+    ports = [node for node in model.graph.of_op("Parameter", "Result") if "key" in node.name or "value" in node.name]
+    rewriter = model.rewriter()
+    rewriter.rename_ports({node: f"port_{index}" for index, node in enumerate(ports)})
+    rewriter.finish()
+    assert "run rename-caches" in str(why_no_generic_decoder(model))
+    passes = parse_target("ort-genai{context=64}").pipeline(model)
+    assert passes[-1].name == "rename-caches"
+    assert why_no_generic_decoder(graphpass.PassManager(passes).run(model).model) is None
