@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from graphpass.analysis.attention.find import find_attention
+from graphpass.analysis.caches.kept_logits import kept_logits
 from graphpass.analysis.caches.packed import flat_caches
 from graphpass.analysis.caches.states import shifted_in
 from graphpass.analysis.symbolic.folding import fold_scalar, starts_at_first
@@ -36,6 +37,7 @@ class StepTokens:
         masks_new_tokens: Whether ``attention_mask`` covers only new tokens, because it multiplies their hidden states.
         packed_windows: Numbers of columns of convolution windows in flat caches.
         passed_on: Inputs of fixed shape that are returned unchanged as outputs, or have no users.
+        kept: Inputs with the number of last tokens whose logits are computed; 0 keeps all.
         returned: Outputs that return inputs of ``passed_on``, and outputs that depend on no input or variable.
         starts: Inputs with the slot of the first new token of each row, ``[batch]``.
         totals: Inputs with the number of positions of each row, new tokens included, ``[batch]``.
@@ -48,6 +50,7 @@ class StepTokens:
     masks_new_tokens: bool = False
     packed_windows: frozenset[int] = frozenset()
     passed_on: frozenset[str] = frozenset()
+    kept: frozenset[str] = frozenset()
     returned: frozenset[str] = frozenset()
     starts: frozenset[str] = frozenset()
     totals: frozenset[str] = frozenset()
@@ -81,6 +84,7 @@ def find_step_tokens(model: Model, inventory: Inventory) -> StepTokens:
         masks_new_tokens=bool(linear) and any(True for _ in weighs_new_tokens(graph)),
         packed_windows=frozenset(size for size, past in packed if shifted_in(graph, past)),
         passed_on=frozenset(passed_on),
+        kept=kept_logits(graph),
         returned=constant_outputs(graph).union(*passed_on.values()),
         starts=_fed_to(graph, "TensorScatter", _START),
         totals=_fed_to(graph, "Attention", _IN_USE),

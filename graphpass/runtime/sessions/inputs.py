@@ -17,7 +17,6 @@ from graphpass.ir.element_types import ELEMENT_TYPES
 from graphpass.ir.inputs import (
     BRANCH,
     EMBEDDINGS,
-    KEPT_LOGITS,
     NEW_SLOTS,
     PAST_LENGTH,
     SOURCE_SLOTS,
@@ -296,7 +295,7 @@ def idle_inputs(model: Model) -> tuple[str, ...]:
 
 
 def _chooses_nothing(port: Port, step_tokens: StepTokens) -> bool:
-    return is_fixed(port.shape) and (port.name in step_tokens.passed_on or port.name in KEPT_LOGITS)
+    return is_fixed(port.shape) and port.name in step_tokens.passed_on | step_tokens.kept
 
 
 def _has_open_axes(positions: tuple[int | str | None, ...]) -> bool:

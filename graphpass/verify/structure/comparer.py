@@ -8,6 +8,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.analysis.caches.kept_logits import kept_logits
 from graphpass.analysis.caches.step_lengths import MASK
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import Index, UnknownError
@@ -16,7 +17,7 @@ from graphpass.analysis.symbolic.expressions import Expr
 from graphpass.analysis.symbolic.places import index_along
 from graphpass.analysis.symbolic.sizes import infer_exact_sizes
 from graphpass.analysis.symbolic.step import LENGTH
-from graphpass.ir.inputs import KEPT_LOGITS, NEW_SLOTS, PAST_LENGTH, SOURCE_SLOTS
+from graphpass.ir.inputs import NEW_SLOTS, PAST_LENGTH, SOURCE_SLOTS
 from graphpass.ir.operators import stores_window
 from graphpass.ir.values import HALVES
 from graphpass.verify.parts import Plan
@@ -194,7 +195,7 @@ class Comparer:
                 assumptions[f"{SOURCE_SLOTS} and {NEW_SLOTS} moved slots of the caches before"] = None
             if moves_slots(model) and PAST_LENGTH in model.graph.parameters:
                 assumptions[f"{PAST_LENGTH} is the number of positions before the step"] = None
-            assumptions |= dict.fromkeys(f"{name} is 0" for name in sorted(KEPT_LOGITS & model.graph.parameters.keys()))
+            assumptions |= dict.fromkeys(f"{name} is 0" for name in sorted(kept_logits(model.graph)))
             if any(stores_window(node) for node in model.graph.of_op("GroupQueryAttention")):
                 assumptions["caches of a window store all positions that the window shows"] = None
             if begins_at_1(model):

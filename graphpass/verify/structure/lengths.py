@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.analysis.caches.kept_logits import kept_logits
 from graphpass.analysis.caches.step_lengths import POSITIONS, known_lengths
 from graphpass.analysis.symbolic.elements import Elements
 from graphpass.analysis.symbolic.equal_sizes import as_dimension, dimensions
@@ -15,7 +16,7 @@ from graphpass.analysis.symbolic.sizes import infer_exact_sizes, infer_sizes
 from graphpass.analysis.symbolic.step import BATCH, PAST
 from graphpass.analysis.symbolic.table import TABLE
 from graphpass.ir.cache import Cache
-from graphpass.ir.inputs import KEPT_LOGITS, PAST_LENGTH
+from graphpass.ir.inputs import PAST_LENGTH
 from graphpass.verify.structure.caches import SELECTORS
 from graphpass.verify.structure.leaves import Inputs, Leaf
 from graphpass.verify.structure.moves import Move, find_move, moves_slots
@@ -45,7 +46,7 @@ def read_inputs(model: Model, leaves: Mapping[int, Leaf], replaced: Mapping[Expr
             if node in moves or node not in growing
         }
     # Sessions feed 0, which keeps the logits of all tokens.
-    known: dict[int, Expr] = {value.node: ZERO for name, value in parameters.items() if name in KEPT_LOGITS}
+    known: dict[int, Expr] = {parameters[name].node: ZERO for name in kept_logits(model.graph)}
     if unpadded:
         known |= {node: _one(model, node) for node in bits}
         positions = parameters.get(POSITIONS)
