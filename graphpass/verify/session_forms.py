@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from graphpass.analysis.attention.operators import operator_heads
-from graphpass.analysis.caches.port_names import port_names
 from graphpass.analysis.equations.head_sizes import why_sizes_refused
 from graphpass.dialects.onnx.functions import own_functions
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.engine.manager import PassManager
 from graphpass.engine.pipeline import parse
+from graphpass.engine.port_names import port_names
 from graphpass.ir.inputs import is_merged
 from graphpass.ir.operators import normalizes_heads
 from graphpass.ir.quantizers import rounds_activations
@@ -74,7 +74,8 @@ def _reasons(model: Model) -> dict[str, str | None]:
         model = PassManager(parse("inline-functions")).run(model).model
     graph = model.graph
     if names := port_names(model):
-        reasons["name-ports"] = f"ports that are named by their use ({_listed(names)})"
+        listed = ", ".join(f"{old} is {new}" for old, new in names.items() if old != new)
+        reasons["name-ports"] = f"ports that are named by their use ({listed})" if listed else None
     if is_merged(graph) and rounds_activations(model):
         reasons["select-branch"] = "the branch of the first step, which rounds differently on the CPU"
     if any(True for _ in graph.of_op("PagedAttention")):
@@ -83,10 +84,6 @@ def _reasons(model: Model) -> dict[str, str | None]:
     if normed or any(map(_has_no_kernel, graph.of_op("GroupQueryAttention"))):
         reasons["lower-operators{only=[group-query-attention]}"] = _NO_KERNEL
     return reasons
-
-
-def _listed(names: dict[str, str]) -> str:
-    return ", ".join(f"{old} is {new}" for old, new in names.items())
 
 
 def _has_no_kernel(node: Node) -> bool:

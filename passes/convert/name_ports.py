@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from graphpass.analysis.caches.port_names import port_names
 from graphpass.engine.passes import Done, Pass
+from graphpass.engine.port_names import port_names
 from graphpass.ir.model import Model
 
 
@@ -15,7 +15,7 @@ class NamePorts(Pass[Model]):
 
     Runtimes feed inputs by name. Token ids select rows of the embedding table, positions become angles or select rows
     of a table of positions, and a mask of attention reads ``attention_mask``. Ports with several candidates keep their
-    names, as caches do; see `rename-caches`.
+    names, as caches do; see `rename-caches`. Other names of the same ports are removed.
 
     Shapes:
         unchanged
@@ -35,4 +35,4 @@ class NamePorts(Pass[Model]):
             ports = {node.name: node for node in graph.of_op("Parameter", "Result")}
             rewriter.rename_ports({ports[old]: new for old, new in names.items()})
             rewriter.finish()
-        return Done({"ports renamed": len(names)}, tuple(f"{old} is {new}" for old, new in names.items()))
+        return Done({"ports renamed": len(names)}, tuple(f"{old} is {new}" for old, new in names.items() if old != new))

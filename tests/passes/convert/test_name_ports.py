@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy
 import pytest
+from support.loaded import openvino_model
 
 import graphpass
 from graphpass.errors import UnsupportedError
@@ -46,3 +47,25 @@ def test_references_of_other_names_are_compared():
     assert comparison.passed
     note = "ports that are named by their use (tokens is input_ids, pad is attention_mask, input_ids.1 is position_ids"
     assert any(skipped.startswith(note) for skipped in comparison.skipped)
+
+
+def traced():
+    """llama with the names that openvino.convert_model leaves: of traced values, and none of results."""
+    model = openvino_model("llama", "ov-stateless")
+    native = model.ov_model
+    for number, port in enumerate(native.inputs):
+        port.add_names({str(number)})
+    for number, port in enumerate(native.outputs):
+        node, source = port.get_node(), port.get_node().input(0).get_source_output()
+        source.set_names(source.get_names() - port.get_names())
+        node.set_friendly_name(f"Result_{number}")
+    model.mark_edited()
+    return model
+
+
+def test_openvino_reads_the_names_of_results():
+    model = traced()
+    result = graphpass.PassManager(graphpass.parse("name-ports")).run(model).model
+    assert result.ov_model.input("attention_mask").get_names() == {"attention_mask"}
+    assert result.ov_model.output("logits").get_any_name() == "logits"
+    assert graphpass.verify(model, result, steps=2).passed

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable, Iterator
 from graphpass.analysis.attention.find import find_attention
 from graphpass.analysis.attention.types import OPERATORS
 from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.engine.view import names_of
 from graphpass.ir.bodies import inlined
 from graphpass.ir.graph import Graph, Node, Use, Value
-from graphpass.ir.inputs import EMBEDDINGS, token_input
+from graphpass.ir.inputs import EMBEDDINGS, TOKEN_INPUTS, token_input
 from graphpass.ir.model import Model
 from graphpass.ir.operators import ARITHMETIC, CASTS, GATHERS, LAYOUT, SHAPE_READERS
-from graphpass.ir.values import INTEGERS, REALS, fixed_size
+from graphpass.ir.values import INTEGERS, REALS, fixed_size, head_of
 
 #: Select rows of a table.
 _LOOKUPS = GATHERS | {"GatherBlockQuantized"}
@@ -22,6 +23,9 @@ _TO_ANGLES = LAYOUT | CASTS | ARITHMETIC | {"MatMul", "Concat"}
 
 _MASK, _POSITIONS, _LOGITS = "attention_mask", "position_ids", "logits"
 
+#: Inputs that runtimes feed by name.
+_FED = frozenset({*TOKEN_INPUTS, _MASK, _POSITIONS, "beam_idx", "token_type_ids"})
+
 
 def port_names(model: Model) -> dict[str, str]:
     """Return conventional names of a decoder's inputs and outputs that have others, by present name.
@@ -30,14 +34,17 @@ def port_names(model: Model) -> dict[str, str]:
     - ``inputs_embeds``: the only real input ``[batch, length, hidden]`` of a model without such integers
     - ``position_ids``: integers from which angles are computed, or rows of a table of positions are selected
     - ``attention_mask``: the only other input of rank 2 that a mask of attention reads
-    - ``logits``: the only output of rank 3 that is not a cache
+    - ``logits``: the only output of rank 3 that is computed by a product with weights and is not a cache
+
+    openvino.convert_model keeps names of traced values beside those of arguments. NPUW reads the alphabetically first
+    name of an input, so that inputs with several names keep one.
 
     Args:
         model: Any model; it is not modified.
 
     Returns:
-        The names; those in use, and those for which several ports qualify, are omitted. Empty for models without
-        caches.
+        The names; names of other ports, and those for which several ports qualify, are omitted. Empty for models
+        without caches.
     """
     graph = inlined(model).graph
     inventory = model.analysis(analyze_caches)
@@ -45,7 +52,7 @@ def port_names(model: Model) -> dict[str, str]:
         return {}
     caches = {cache.read for cache in inventory.caches} | {cache.write for cache in inventory.caches}
     ports = {node.name: node for node in graph.of_op("Parameter", "Result") if node.name not in caches}
-    outputs = [node for node in ports.values() if node.op == "Result" and _is_real(node.source(), 3)]
+    outputs = [node for node in ports.values() if node.op == "Result" and _is_logits(graph, node)]
     inputs = [node for node in ports.values() if node.op == "Parameter"]
     names = {outputs[0].name: _LOGITS} if len(outputs) == 1 else {}
     vocabulary = fixed_size(outputs[0].source(), 2) if len(outputs) == 1 else None
@@ -64,7 +71,15 @@ def port_names(model: Model) -> dict[str, str]:
     mask = _only(others, lambda node: node in read)
     if mask is not None:
         names[mask.name] = _MASK
-    return {port: names[port] for port in ports if port in names and names[port] not in ports}
+    renamed = {port: names[port] for port in ports if port in names and names[port] not in ports}
+    return dict(_aliased(model)) | renamed
+
+
+def _aliased(model: Model) -> Iterator[tuple[str, str]]:
+    """Yield each input with several names, and the name to keep."""
+    for port, aliases in names_of(model, model.inputs):
+        if len(aliases) > 1:
+            yield port.name, min(aliases & _FED, default=port.name)
 
 
 def _tokens(graph: Graph, inputs: list[Node], vocabulary: int | None) -> Node | None:
@@ -118,6 +133,10 @@ def _only(nodes: Iterable[Node], qualifies: Callable[[Node], bool]) -> Node | No
 
 def _is_integer(node: Node) -> bool:
     return node.outputs[0].element_type in INTEGERS and node.outputs[0].rank in {2, 3}
+
+
+def _is_logits(graph: Graph, result: Node) -> bool:
+    return _is_real(result.source(), 3) and head_of(graph, result) is not None
 
 
 def _is_real(value: Value, rank: int) -> bool:

@@ -6,7 +6,7 @@ import pytest
 from support.models import export, exporters
 
 import graphpass
-from graphpass.analysis.caches.port_names import port_names
+from graphpass.engine.port_names import port_names
 from graphpass.testing import FAMILIES, tiny_model
 
 CONVENTIONAL = {"input_ids", "attention_mask", "position_ids", "logits"}
@@ -41,4 +41,14 @@ def test_ports_of_an_export_with_grouped_queries_are_known():
 def test_models_without_caches_keep_their_names():
     model = graphpass.load(exporters("encoders", "bert")).clone()
     numbered(model)
+    assert port_names(model) == {}
+
+
+def test_hidden_states_are_no_logits():
+    model = tiny_model("llama")
+    rewriter, logits = model.rewriter(), model.graph.writes["logits"]
+    hidden = model.graph.producer(logits.source()).inputs[0]
+    rewriter.redirect(logits, 0, hidden)
+    rewriter.rename_ports({logits: "last_hidden_state"})
+    rewriter.finish()
     assert port_names(model) == {}
