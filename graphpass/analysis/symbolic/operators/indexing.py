@@ -36,7 +36,7 @@ def written_place(place: Expr, size: Expr) -> Expr:
 def _gather(element: Element) -> Steps:
     node, sizes = element.node, element.shape(0)
     axis, batch = node.attributes["axis"] % len(sizes), node.attributes.get("batch_dims", 0)
-    count = (node.source(1).rank or 0) - batch
+    count = len(element.shape(1)) - batch
     place = yield node.source(1), (*element.index[:batch], *element.index[axis : axis + count])
     rest = element.index[axis + count :]
     return (yield node.source(), (*element.index[:axis], _positive(place, sizes[axis]), *rest))

@@ -31,6 +31,12 @@ def test_onnx(text):
     numpy.testing.assert_array_equal(*evaluated(f"%x = Parameter : i64[3, 4]\n{text}", x=X))
 
 
+def test_indices_of_unknown_rank_are_unknown():
+    text = "%x = Parameter : i64[3, 4]\n%p = Parameter : i64[a, 2, 2]\n%i = onnx.Squeeze(%p)\n"
+    with pytest.raises(LookupError, match="rank"):
+        evaluated(f"{text}%y = Gather(%x, %i) {{axis=0}} : i64[2, 2, 4]", x=X, p=numpy.ones((1, 2, 2), int))
+
+
 @pytest.mark.parametrize(("places", "axis"), [("[1, 2]", 1), ("[2]", 0)])
 def test_scatters_of_slices(places, axis):
     count, text = places.count(",") + 1, "%x = Parameter : i64[3, 4]\n%n = Multiply(%x, 10)\n"
