@@ -61,6 +61,7 @@ _ROOMS = {
         "select-branch",
         "select-rows",
         "to-openvino",
+        "widen-inputs",
     ),
     "devices": (
         "flatten-rows",

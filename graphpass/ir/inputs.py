@@ -21,6 +21,9 @@ ENCODER_STATES = "encoder_hidden_states"
 #: The new tokens, or their embeddings.
 TOKEN_INPUTS = ("input_ids", EMBEDDINGS)
 
+#: Inputs that runtimes feed as i64, whatever type a model declares.
+_FED_AS_I64 = ("input_ids", "attention_mask", "position_ids")
+
 #: Name of the batch dimension, as optimum writes it.
 BATCH_NAME = "batch_size"
 
@@ -46,6 +49,12 @@ _MOST_POSITIONS = 2**31 - 1
 def token_input(graph: Graph) -> Value | None:
     """Return the input for the new tokens, or for their embeddings."""
     return next((graph.parameters[name] for name in TOKEN_INPUTS if name in graph.parameters), None)
+
+
+def narrow_inputs(graph: Graph) -> tuple[Value, ...]:
+    """Return token ids, mask and positions of other types than i64."""
+    values = (graph.parameters.get(name) for name in _FED_AS_I64)
+    return tuple(value for value in values if value is not None and value.element_type != "i64")
 
 
 def is_merged(graph: Graph) -> bool:

@@ -164,6 +164,15 @@ class Rewriter(NodeMaker):
         """
 
     @abstractmethod
+    def declare_type(self, target: Value | Node, element_type: str) -> None:
+        """Declare the element type of an input; in ONNX, also of another value or of an output.
+
+        Args:
+            target: The value; a Parameter or Result for an input or output of the model.
+            element_type: OpenVINO's short name, ``f16``.
+        """
+
+    @abstractmethod
     def whole_shape(self, node: Node) -> tuple[int, ...]:
         """Remove start and end from a ShapeOf.
 

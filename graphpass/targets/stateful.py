@@ -23,7 +23,7 @@ from graphpass.engine.target import Target, require
 from graphpass.errors import UsageError
 from graphpass.ir.cache import Inventory
 from graphpass.ir.graph import Graph
-from graphpass.ir.inputs import token_input
+from graphpass.ir.inputs import narrow_inputs, token_input
 from graphpass.ir.model import Model
 from graphpass.ir.operators import quantized_bits
 from graphpass.ir.quantizers import rounds_activations
@@ -147,6 +147,7 @@ class StatefulTarget(Target):
         has_loops = any(model.graph.of_op("LinearAttention", "Loop", "Scan", "TensorIterator"))
         names = [
             *_to_openvino(model),
+            *_if(narrow_inputs(model.graph), "widen-inputs"),
             *_if(_chooses_tables(model), "select-rows"),
             *_if(has_loops or has_chunks, "fuse-gated-delta-net"),
             *_if(has_chunks and not self.pages_states, "rechunk-linear-attention"),

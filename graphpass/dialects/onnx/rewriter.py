@@ -130,12 +130,6 @@ class OnnxRewriter(Rewriter):
         return gs.Constant(claim_name(self._names, name), LazyWeights(tensor, self._path))
 
     def declare_type(self, target: Value | Node, element_type: str) -> None:
-        """Declare the element type of a value, an input or an output.
-
-        Args:
-            target: The value; a Parameter or Result for an input or output of the model.
-            element_type: OpenVINO's short name, ``f16``.
-        """
         tensor = self.native(target) if isinstance(target, Value) else self._port(target)
         tensor.dtype = element_code(element_type)
 

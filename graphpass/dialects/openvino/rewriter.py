@@ -346,6 +346,12 @@ class OpenVINORewriter(Rewriter):
             node.native.set_friendly_name(name)
             self._changed = True
 
+    def declare_type(self, target: Value | Node, element_type: str) -> None:
+        """See `Rewriter.declare_type`; types of other values are inferred."""
+        parameter = (self.graph.producer(target) if isinstance(target, Value) else target).native
+        parameter.set_element_type(getattr(openvino.Type, element_type))
+        self._changed = True
+
     def whole_shape(self, node: Node) -> tuple[int, ...]:
         """Return all axes, as `Rewriter.whole_shape`; OpenVINO's ShapeOf has no start or end."""
         return tuple(range(node.source().rank or 0))

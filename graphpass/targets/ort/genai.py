@@ -16,7 +16,7 @@ from graphpass.engine.passes import Pass
 from graphpass.engine.pipeline import parse
 from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import BHSD, Inventory
-from graphpass.ir.inputs import EMBEDDINGS, is_merged
+from graphpass.ir.inputs import EMBEDDINGS, is_merged, narrow_inputs
 from graphpass.ir.model import Model
 from graphpass.targets.ort.genai_config import (
     CONFIG_SOURCE,
@@ -111,7 +111,7 @@ class ORTGenAI(ORT):
         require_onnx(model, self.name)
         if model.analysis(is_encoder):
             raise encoder_error(self.name, "ort")
-        passes = (*parse(",".join(_layouts(model))), *super().pipeline(model))
+        passes = (*parse(",".join(_ports(model))), *super().pipeline(model))
         require_sizes(model, model.path, self.context)
         if EMBEDDINGS in model.graph.parameters:
             require_tokens(model, model.path)
@@ -240,11 +240,12 @@ def _refuse(reason: str | None) -> None:
         raise UnsupportedError("GP397", f"onnxruntime-genai does not support this model: {reason}", hint)
 
 
-def _layouts(model: Model) -> list[str]:
-    """Return passes to caches ``[batch, heads, positions, head_dim]`` of either keys or values."""
+def _ports(model: Model) -> list[str]:
+    """Return passes to inputs in i64, and caches ``[batch, heads, positions, head_dim]`` of keys or values."""
     inventory = model.analysis(analyze_caches)
+    steps = ["widen-inputs"] if any(value.element_type != "i32" for value in narrow_inputs(model.graph)) else []
     if find_latents(model):
-        return []
-    steps = ["unpack{only=kv}"] if packed_caches(inventory) else []
+        return steps
+    steps += ["unpack{only=kv}"] if packed_caches(inventory) else []
     others = any(cache.axes != BHSD for cache in inventory.of_kind("kv"))
     return [*steps, "standardize-layout"] if others else steps
