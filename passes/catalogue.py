@@ -31,6 +31,7 @@ _ROOMS = {
         "tabulate-angles",
     ),
     "caches": (
+        "append-presents",
         "copy-shared-caches",
         "dequantize-caches",
         "expand-latents",

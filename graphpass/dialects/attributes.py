@@ -8,7 +8,7 @@ from graphpass.ir.graph import Node
 
 
 def text_of(content: bytes) -> str:
-    """Return the text of an attribute; bytes that are not UTF-8 are replaced, as operators have no such values."""
+    """Return the text of an attribute; bytes that are not UTF-8 are replaced."""
     return content.decode(errors="replace")
 
 

@@ -165,7 +165,7 @@ class Rewriter(NodeMaker):
 
     @abstractmethod
     def declare_type(self, target: Value | Node, element_type: str) -> None:
-        """Declare the element type of an input; in ONNX, also of another value or of an output.
+        """Declare the element type of an input; in ONNX, of any tensor.
 
         Args:
             target: The value; a Parameter or Result for an input or output of the model.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from graphpass.analysis.attention.operators import operator_heads
+from graphpass.analysis.caches.new_entries import find_new_entries
 from graphpass.analysis.equations.head_sizes import why_sizes_refused
 from graphpass.dialects.onnx.functions import own_functions
 from graphpass.dialects.onnx.model import OnnxModel
@@ -28,6 +29,7 @@ def passes_for_sessions(model: Model) -> tuple[Pass[Any], ...]:
 
     - Local functions are inlined, because analyses do not find caches inside of calls.
     - Inputs and outputs get their conventional names.
+    - Outputs with the new entries of a cache return the past as well, which sessions pass on.
     - Quantized decoders of both steps in one file are replaced by that of later steps, which also computes the first:
       inside an If, products of u8 and s8 saturate on processors without VNNI (``session.x64quantprecision`` has no
       effect there).
@@ -67,7 +69,7 @@ def notes_on_form(model: Model) -> tuple[str, ...]:
 
 
 def _reasons(model: Model) -> dict[str, str | None]:
-    """Return the reason for each pass of `passes_for_sessions`, by its text; ``None`` if runtimes do the same."""
+    """Return the reason for each pass, by its text; ``None`` if runtimes do the same."""
     reasons: dict[str, str | None] = {}
     if isinstance(model, OnnxModel) and own_functions(model.proto):
         reasons["inline-functions"] = None
@@ -76,6 +78,8 @@ def _reasons(model: Model) -> dict[str, str | None]:
     if names := port_names(model):
         listed = ", ".join(f"{old} is {new}" for old, new in names.items() if old != new)
         reasons["name-ports"] = f"ports that are named by their use ({listed})" if listed else None
+    if isinstance(model, OnnxModel) and find_new_entries(model):
+        reasons["append-presents"] = "outputs with the new entries of caches, which callers append to the past"
     if is_merged(graph) and rounds_activations(model):
         reasons["select-branch"] = "the branch of the first step, which rounds differently on the CPU"
     if any(True for _ in graph.of_op("PagedAttention")):

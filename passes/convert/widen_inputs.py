@@ -11,7 +11,7 @@ from graphpass.ir.model import Model
 
 @dataclass(frozen=True)
 class WidenInputs(Pass[Model]):
-    """Declare token ids, masks and positions as i64, and convert them to the type that the model declared.
+    """Declare token ids, masks and positions as i64, and convert them inside.
 
     openvino.genai, NPUW and onnxruntime-genai feed these inputs as i64, whatever type the model declares.
 

@@ -1,0 +1,29 @@
+"""Outputs with the new entries of a cache."""
+
+from __future__ import annotations
+
+import pytest
+
+from graphpass.analysis.caches.new_entries import find_new_entries
+from graphpass.testing import parse_model
+
+TEXT = """
+%past = Parameter : f32[b, past, 4]
+%x = Parameter : i64[b, n]
+%table = Constant : f32[9, 4]
+%new = Gather(%table, %x) {{axis=0}} : f32[b, n, 4]
+%other = Relu(%new)
+%all = Concat({operands}) {{axis=1}}
+%w = Constant : f32[4, 2]
+%y = MatMul(%all, %w)
+Result(%y) {{name=y}}
+Result(%new) {{name=new}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("operands", "axes"), [("%past, %new", [1]), ("%new, %past", []), ("%past, %other", []), ("%past, %new, %new", [])]
+)
+def test_the_output_is_appended_to_an_input(operands, axes):
+    found = find_new_entries(parse_model(TEXT.format(operands=operands)))
+    assert [each.axis for each in found] == axes
