@@ -13,6 +13,7 @@ from graphpass.io import load
 from graphpass.ir.model import Model
 from graphpass.progress import stage
 from graphpass.runtime.encoder_decoder import find_encoder_decoder, read_parts
+from graphpass.verify.cache_kinds import with_kinds_of
 from graphpass.verify.encoder_decoder import compare_encoder_decoders
 from graphpass.verify.on_device import compare_on_device
 from graphpass.verify.session_forms import in_session_form, notes_on_form
@@ -86,11 +87,12 @@ def verify(
                 read_parts(parts[0]), read_parts(parts[1]), steps=steps, atol=atol, rtol=rtol
             )
     models = [model if isinstance(model, Model) else load(Path(model)) for model in (reference, candidate)]
-    notes = notes_on_form(models[0])
+    reference, (candidate, kinds) = models[0], with_kinds_of(*models)
+    notes = (*kinds, *notes_on_form(reference))
     with stage("comparing"):
         comparison = compare_on_device(
-            in_session_form(models[0]),
-            in_session_form(models[1]) if device == "CPU" else models[1],
+            in_session_form(reference),
+            in_session_form(candidate) if device == "CPU" else candidate,
             device,
             budget=budget,
             all_layers=all_layers,

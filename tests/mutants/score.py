@@ -32,6 +32,7 @@ from graphpass.errors import GraphpassError
 from graphpass.io import load
 from graphpass.ir.model import Model
 from graphpass.verify import compare_within
+from graphpass.verify.cache_kinds import with_kinds_of
 from mutants import attributes, hidden, layers  # noqa: F401 - registers their faults
 from mutants.faults import Fault, faults
 
@@ -102,7 +103,8 @@ def judged(reference: Model, result: Model, padding: str, fault: Fault, budget: 
     if fault.equivalent:
         return "equivalent"
     try:
-        found = compare_within(reference, fault.put_into(result), budget, padding=padding)
+        mutant, _ = with_kinds_of(reference, fault.put_into(result))
+        found = compare_within(reference, mutant, budget, padding=padding)
     except GraphpassError:
         return "refused"
     if not found.passed:

@@ -6,7 +6,7 @@ from support.loaded import exported
 from graphpass.engine.manager import PassManager
 from graphpass.engine.pipeline import parse_target
 from graphpass.verify import compare, compare_within
-from graphpass.verify.pairing import crossed_caches
+from graphpass.verify.pairing import crossed_caches, lost_past
 
 
 def with_names_exchanged(model, first, second):
@@ -51,3 +51,18 @@ def test_names_of_exports_agree_with_dataflow(name):
     assert not crossed_caches(model)
     if name == "llama/onnx":
         assert not crossed_caches(PassManager(parse_target("ort").pipeline(model)).run(model).model)
+
+
+@pytest.mark.parametrize("other", ["present.0.key", "present.1.value"])
+def test_presents_of_other_caches_are_a_difference(other):
+    model = exported("llama/onnx-genai")
+    mutant = model.clone()
+    rewriter = mutant.rewriter()
+    rewriter.redirect(mutant.graph.writes["present.1.key"], 0, mutant.graph.writes[other].source())
+    rewriter.finish()
+    mutant.mark_edited()
+    found = compare_within(model, mutant, steps=1)
+    assert str(found.divergence) == "caches: output present.1.key does not depend on input past_key_values.1.key"
+    assert found.structure is not None
+    assert [region.node for region in found.structure.regions] == ["past_key_values.1.key"]
+    assert lost_past(model, model) is None

@@ -6,9 +6,11 @@ from dataclasses import asdict, replace
 
 from graphpass.analysis.caches.classify import Classification
 from graphpass.analysis.caches.growth import growth_of, state_batch_axis
-from graphpass.analysis.caches.pairs import Pair, look_through_moves
+from graphpass.analysis.caches.pairs import Pair, find_pairs, look_through_moves
+from graphpass.analysis.caches.states import with_fixed_sizes
 from graphpass.analysis.caches.updates import find_updates
 from graphpass.errors import UsageError
+from graphpass.ir.bodies import inlined
 from graphpass.ir.cache import Axes, Cache
 from graphpass.ir.declaration import Declaration
 from graphpass.ir.model import Model
@@ -65,7 +67,9 @@ def _declared(model: Model, pair: Pair, entry: Classification, said: Declaration
     if axes.batch is None and pair.present is not None:
         batch = cache.axes.batch if cache.axes.batch is not None else state_batch_axis(model, pair.past, pair.present)
         axes = replace(axes, batch=None if batch in asdict(axes).values() else batch)
-    declared = replace(cache, kind=said.kind, role=said.role, axes=axes, evidence=(*cache.evidence, agrees))
+    shape = cache.shape if pair.present is None else with_fixed_sizes(cache.shape, pair.present.shape, axes)
+    evidence = *cache.evidence, agrees
+    declared = replace(cache, kind=said.kind, role=said.role, axes=axes, shape=shape, evidence=evidence)
     return replace(entry, cache=declared)
 
 
@@ -90,6 +94,24 @@ def _against_the_rank(cache: Cache, said: Declaration) -> str | None:
         return None
     high = [f"{name}={place}" for name, place in asdict(said.axes).items() if (place or 0) >= len(cache.shape)]
     return f"it has {len(cache.shape)} axes: {high[0]} is out of range" if high else None
+
+
+def contradiction(model: Model, cache: Cache, said: Declaration) -> str | None:
+    """Return the fact of the dataflow that contradicts a declaration.
+
+    Args:
+        model: The model.
+        cache: One of its caches of unknown kind.
+        said: The declaration of this cache.
+
+    Returns:
+        The fact, as text; ``None`` without any.
+    """
+    whole = inlined(model)
+    pair = next((pair for pair in whole.analysis(find_pairs) if pair.read.name == cache.read), None)
+    if pair is None:
+        return "the model does not carry it"
+    return _against_the_rank(cache, said) or _against_the_dataflow(whole, pair, said)
 
 
 def _against_the_dataflow(model: Model, pair: Pair, said: Declaration) -> str | None:

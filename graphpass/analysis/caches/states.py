@@ -60,17 +60,22 @@ def inside_operator(graph: Graph, cache: Cache, pair: Pair) -> tuple[Cache, Node
             if cache.shape is not None and rank < expected:
                 reason = f"the past {source.name} of {node.called} has {rank} axes, expected {expected}"
                 raise UnsupportedError("GP310", f"the model is not valid: {reason}")
-            shape = _shape(cache.shape, value.shape, axes)
+            shape = with_fixed_sizes(cache.shape, value.shape, axes)
             bits = quantized_bits(node)
             known = replace(cache, kind=state.kind, role=state.role, axes=axes, shape=shape, evidence=evidence)
             return replace(known, bits=bits), node
     return None
 
 
-def _shape(past: Shape, present: Shape, axes: Axes) -> Shape:
-    """Return ``past`` with free dimensions replaced by ``present``, except batch and sequence.
+def with_fixed_sizes(past: Shape, present: Shape, axes: Axes) -> Shape:
+    """Return ``past`` with free dimensions replaced by fixed ones of ``present``, except batch and sequence.
 
     Models of ONNX Runtime GenAI declare a free head_dim.
+
+    Args:
+        past: Shape of a cache before the step.
+        present: Its shape after the step.
+        axes: Axes of the cache.
     """
     if past is None or present is None or len(past) != len(present):
         return past

@@ -7,6 +7,7 @@ from support.models import export
 from support.unknown_caches import decoder_with_unknown_cache
 
 import graphpass
+from graphpass.analysis.caches.declared import contradiction
 from graphpass.errors import UsageError
 from graphpass.ir.cache import Axes
 from graphpass.ir.declaration import parse_declaration
@@ -78,3 +79,14 @@ def test_a_state_of_constant_size_is_not_a_kv_cache():
     """Its kind is known, so that it needs no declaration, and takes no wrong one."""
     with pytest.raises(UsageError, match="it is linear"):
         declared(decoder_with_unknown_cache(keep="same"), "past=kv,sequence=1")
+
+
+@pytest.mark.parametrize(
+    ("text", "fact"),
+    [("past=kv,sequence=1", None), ("past=linear", "it grows along axis 1"), ("past=kv,sequence=9", "axes")],
+)
+def test_contradictions_of_declarations(text, fact):
+    model = decoder_with_unknown_cache()
+    (cache,) = graphpass.analyze_caches(model).caches
+    found = contradiction(model, cache, parse_declaration(text))
+    assert found is None if fact is None else fact in found
