@@ -8,14 +8,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.ir.bodies import inlined
-from graphpass.ir.operators import STATE_OPERATORS
+from graphpass.ir.operators import CASTS
 from graphpass.verify.comparison import Comparison
+from graphpass.verify.structure.caches import written
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from graphpass.ir.graph import Graph, Value
+    from graphpass.ir.graph import Value
     from graphpass.ir.model import Model
 
 
@@ -66,43 +66,30 @@ def crossed_caches(model: Model) -> tuple[tuple[str, str], ...]:
     return tuple(pair for pair in pairs if pair in exchanged)
 
 
-def lost_past(reference: Model, candidate: Model) -> tuple[str, str] | None:
-    """Return a past of the reference on which the candidate's present does not depend.
+def shared_present(reference: Model, candidate: Model) -> tuple[str, str] | None:
+    """Return two presents of the reference that are one value in the candidate.
 
-    The reference appends to the past, so the models differ.
+    Each is its past with new positions in the reference, so the models differ.
 
     Args:
         reference: The reference model.
         candidate: The candidate model.
 
     Returns:
-        Names of the input and of the output; ``None`` without such a pair.
+        The names of both; ``None`` without such presents.
     """
-    own = {cache.read for cache in analyze_caches(candidate).caches}
-    graph = inlined(candidate).graph
+    seen: dict[Value, tuple[str, Value]] = {}
     for cache in analyze_caches(reference).of_kind("kv"):
-        past, present = graph.parameters.get(cache.read), graph.writes.get(cache.write)
-        if past is None or present is None or present.op != "Result" or cache.read in own or cache.write is None:
-            continue
-        if not _depends(graph, present.source(), past):
-            return cache.read, cache.write
+        values = [written(model, cache) for model in (reference, candidate)]
+        own, other = (
+            value and model.graph.look_through(value, CASTS)
+            for model, value in zip((reference, candidate), values, strict=True)
+        )
+        if cache.write is not None and own is not None and other is not None:
+            first, value = seen.setdefault(other, (cache.write, own))
+            if value != own:
+                return first, cache.write
     return None
-
-
-def _depends(graph: Graph, value: Value, past: Value) -> bool:
-    """Return whether ``value`` depends on ``past``; keys of attention do not depend on past values."""
-    pending, seen = [value], {value}
-    while pending and past not in seen:
-        current = pending.pop()
-        node = graph.producer(current)
-        states = [state for state in STATE_OPERATORS.get(node.op, ()) if state.kind == "kv"]
-        own = {state.past for state in states if state.present == current.port}
-        others = {state.past for state in states} - own if own else set()
-        sources = (source for port, source in enumerate(node.inputs) if source is not None and port not in others)
-        new = [source for source in sources if source not in seen]
-        seen.update(new)
-        pending += new
-    return past in seen
 
 
 def _of_other_roles(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:

@@ -28,7 +28,7 @@ from graphpass.verify.layers.channels import find_channels, with_channels
 from graphpass.verify.layers.extract import extract
 from graphpass.verify.layers.head import find_head, with_words
 from graphpass.verify.layers.structure import structure_of, weights_alike
-from graphpass.verify.pairing import lost_past, with_names
+from graphpass.verify.pairing import shared_present, with_names
 from graphpass.verify.parts import plan
 from graphpass.verify.request import ProofRequest
 from graphpass.verify.rounded_caches import dequantized, with_rounding, without_rounding
@@ -96,9 +96,9 @@ def compare_within(
     with stage("comparing structures"):
         keeps = reference if candidate.analysis(find_cache_scales) else reference.analysis(dequantized)
         structure = compare_structures(keeps, candidate)
-    if (lost := lost_past(reference, candidate)) is not None:
+    if (shared := shared_present(reference, candidate)) is not None:
         unlike_caches = Comparison((), ("caches",), 0.0, None, (), structure=structure)
-        return unlike_caches.diverging("caches", f"output {lost[1]} does not depend on input {lost[0]}")
+        return unlike_caches.diverging("caches", f"{shared[0]} and {shared[1]} are one value, and two in the reference")
     request = replace(request, structure=structure)
     comparison = _compared(request, reference, candidate, budget, all_layers=all_layers)
     if not comparison.passed and comparison.rounding is None:
