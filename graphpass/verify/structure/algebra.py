@@ -26,6 +26,7 @@ from graphpass.verify.structure.conditions import (
     on_indices,
     oriented,
     parted,
+    without_digits,
 )
 from graphpass.verify.structure.signs import is_total, least_sign
 
@@ -134,6 +135,8 @@ class Algebra:
             return digits(*(known[arg] for arg in part.args))[part.op == "modulo"]
         if part.op == "sum" and any(atom.op == "floor_quotient" for atom in operands):
             return _regrouped(ex.rebuild(part, known))
+        if part.op == "not_positive":
+            return without_digits(ex.rebuild(part, known))
         if part.op == "real_sum":
             return self._sum([known[term] for term in part.args])
         if part.op == "compared" and all(map(is_total, known.values())):
@@ -376,17 +379,17 @@ class Algebra:
     def _within(self, side: Expr, limit: dict[Expr, Expr], rest: Sequence[Expr]) -> Expr:
         """Return the cases of a side, simplified by the bounds of its index.
 
-        The bounds simplify quotients, remainders and tables. Further conditions are considered
-        within the bounds, so that the parts of tables do not depend on their order.
+        The bounds simplify quotients, remainders, tables and sums of indices. Further conditions are considered within
+        the bounds, so that the parts of tables do not depend on their order.
         """
         ((index, shifted),) = limit.items()
+        within = [ex.substitute(condition, limit) for condition in rest]
+        shorter = [without_digits(condition) for condition in within]
         if shifted.op != "number" and not (
-            ex.uses([side], "floor_quotient", "modulo") or any(map(reads_table, ex.walk(side)))
+            ex.uses([side], "floor_quotient", "modulo") or any(map(reads_table, ex.walk(side))) or within != shorter
         ):
             return self._cases(side, rest)
-        result = self._cases(
-            self.normal(ex.substitute(side, limit)), [ex.substitute(condition, limit) for condition in rest]
-        )
+        result = self._cases(self.normal(ex.substitute(side, limit)), shorter)
         if shifted.op == "number":
             return result
         inner = next(part for part in ex.walk(shifted) if part.op == "index")

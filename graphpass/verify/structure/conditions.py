@@ -21,6 +21,43 @@ def oriented(condition: Expr) -> Expr:
     return condition if lead > 0 else ex.negate(condition)
 
 
+def without_digits(condition: Expr) -> Expr:
+    """Return a bound of a sum of indices without the terms that cannot change it.
+
+    For example, ``2 * x + y <= 7`` is ``x <= 3`` for ``y`` of size 2.
+
+    Args:
+        condition: Any condition.
+
+    Returns:
+        The condition, unchanged if it is another, or all terms matter.
+    """
+    terms = ex.polynomial(condition.args[0]) if condition.op == "not_positive" else {}
+    ranges = {monomial: _range(monomial, factor) for monomial, factor in terms.items()}
+    steps = {abs(factor) for monomial, factor in terms.items() if monomial and abs(factor) > 1}
+    for step in sorted(steps, reverse=True):
+        fine = [ranges[monomial] for monomial, factor in terms.items() if not monomial or factor % step]
+        if len(fine) <= (() in terms) or None in fine:
+            continue
+        # ``step * x + y <= 0`` is ``x <= floor(-y / step)``.
+        least, most = (-sum(ends) // step for ends in zip(*filter(None, fine), strict=True))
+        if least == most:
+            coarse = {monomial: factor // step for monomial, factor in terms.items() if monomial and not factor % step}
+            return ex.at_most(from_polynomial(coarse), number(least))
+    return condition
+
+
+def _range(monomial: tuple[Expr, ...], factor: int) -> tuple[int, int] | None:
+    """Return the least and the largest value of a term; ``None`` if unknown."""
+    if not monomial:
+        return factor, factor
+    size = monomial[0].args[1].as_number if len(monomial) == 1 and monomial[0].op == "index" else None
+    if not isinstance(size, int) or size < 1:
+        return None
+    ends = 0, factor * (size - 1)
+    return min(ends), max(ends)
+
+
 def condition_order(condition: Expr) -> tuple[int, int]:
     """Return a sort key: conditions on fewer indices come first, since they decide others."""
     return sum(part.op == "index" for part in ex.walk(condition)), condition.order

@@ -304,6 +304,9 @@ class Definitions:
             bounds: Indices that the function binds, such as those of a sum.
             reads_bound: Whether the result also depends on the bound indices, as a softmax does on the key.
         """
+        # Cases may decide quotients and remainders, by which indices would be split.
+        divides = [ex.uses([body], "floor_quotient", "modulo") for body in bodies]
+        bodies = [self.algebra.cases(body) if own else body for body, own in zip(bodies, divides, strict=True)]
         bodies, bounds, arguments = self._split(bodies, bounds)
         bodies, places_of_ranks = without_ranks(bodies, bounds)
         arguments |= {index: ex.substitute(place, arguments) for index, place in places_of_ranks.items()}

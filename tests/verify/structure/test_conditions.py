@@ -1,6 +1,7 @@
 """Conditions decide others by their bounds."""
 
 import itertools
+import random
 
 import pytest
 
@@ -8,7 +9,7 @@ from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.bounds import is_natural
 from graphpass.analysis.symbolic.evaluate import value_at
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, number
-from graphpass.verify.structure.conditions import condition_order, count_of, decide, place_of
+from graphpass.verify.structure.conditions import condition_order, count_of, decide, place_of, without_digits
 
 QUERY, KEY = ex.index("query", ex.length("length", 1)), ex.index("key", ex.length("length", 1))
 EXPERT = ex.index("expert", number(4))
@@ -35,6 +36,48 @@ def within(distance):
 )
 def test_conditions_decide_others(condition, holds, other, expected):
     assert decide(condition, holds, other) is expected
+
+
+DIGITS = tuple(ex.index(f"digit {size}", number(size)) for size in (2, 3, 4, 8))
+
+
+@pytest.mark.parametrize(
+    ("factors", "bound", "expected"),
+    [
+        ((1, 0, 0, 2), 7, ((0, 0, 0, 1), 3)),
+        ((1, 0, 0, 2), 6, None),
+        ((4, 0, 1, 0), 3, ((1, 0, 0, 0), 0)),
+        ((4, 0, 0, 1), 3, None),
+        ((1, 2, 0, 6), 11, ((0, 0, 0, 1), 1)),
+        ((1, 2, 0, 6), 13, ((0, 1, 0, 3), 6)),
+    ],
+)
+def test_digits_that_cannot_change_a_bound_are_dropped(factors, bound, expected):
+    condition = ex.at_most(weighted(factors), number(bound))
+    found = without_digits(condition)
+    assert found is (condition if expected is None else ex.at_most(weighted(expected[0]), number(expected[1])))
+
+
+def weighted(factors):
+    return ex.add(*(ex.multiply(number(factor), digit) for factor, digit in zip(factors, DIGITS, strict=True)))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_dropped_digits_do_not_change_a_condition(seed):
+    draw = random.Random(seed)
+    factors = [draw.choice((-6, -4, -3, -2, -1, 0, 1, 2, 3, 4, 6, 8)) for _ in DIGITS]
+    condition = ex.at_most(weighted(factors), number(draw.randint(-12, 12)))
+    for rule in (condition, ex.negate(condition)):
+        found = without_digits(rule)
+        for values in itertools.product(*(range(digit.args[1].as_number) for digit in DIGITS)):
+            known = dict(zip(DIGITS, map(number, values), strict=True))
+            assert ex.substitute(found, known) is ex.substitute(rule, known)
+
+
+def test_lengths_and_open_sizes_stay_in_bounds():
+    for digit in (QUERY, ex.length("past")):
+        condition = ex.at_most(ex.add(digit, ex.multiply(number(2), DIGITS[3])), number(7))
+        assert without_digits(condition) is condition
 
 
 def test_an_equation_fixes_an_index_if_within_its_range():

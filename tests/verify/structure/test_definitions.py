@@ -1,6 +1,7 @@
 """Definitions of equal functions are equal expressions."""
 
 import pytest
+from verify.structure.comparing import is_equal, model_of_function, read_by_openvino
 
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.step import LENGTH, PAST, TOTAL
@@ -38,3 +39,27 @@ def test_distances_of_visible_keys_have_one_sign():
     assert softmax(causal, absolute) is softmax(causal, key)
     assert softmax(causal, absolute) is not softmax(causal, ex.multiply(ex.number(2), key))
     assert softmax(ex.TRUE, absolute) is not softmax(ex.TRUE, key)
+
+
+#: Interleaved rotary embedding of 8 of 16 channels, which OpenVINO's frontend computes by halves.
+ROTATED = """
+        cosines = Unsqueeze(c, zero)
+        sines = Unsqueeze(s, zero)
+        rotated = RotaryEmbedding<interleaved=1, rotary_embedding_dim=8>(x, cosines, sines)
+"""
+SCORES = "keys = Transpose<perm=[0, 1, 3, 2]>(rotated) scores = MatMul(rotated, keys)"
+
+
+@pytest.mark.parametrize(
+    ("result", "other"),
+    [
+        ("y = Squeeze(rotated, one)", "y = Squeeze(x, one)"),
+        (f"{SCORES} y = Squeeze(scores, one)", f"{SCORES} half = Squeeze(scores, one) y = Add(half, half)"),
+    ],
+)
+def test_interleaved_rotary_embeddings_of_some_channels(result, other):
+    """Halves are found by quotients of a channel, of which the condition on rotated channels decides some."""
+    inputs = "float[1, 1, 3, 16] x, float[3, 4] c, float[3, 4] s"
+    model = model_of_function(ROTATED + result, inputs, opset=23)
+    assert is_equal(model, read_by_openvino(model))
+    assert not is_equal(model, read_by_openvino(model_of_function(ROTATED + other, inputs, opset=23)))
