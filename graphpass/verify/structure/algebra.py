@@ -144,8 +144,19 @@ class Algebra:
         same = all(known[operand] is operand for operand in operands)
         result = part if same else ex.rebuild(part, known)
         if result.op == "choose" and result.sort == "real":
-            result = _extreme(result)
+            result = self._magnitude(result)
+            result = _extreme(result) if result.op == "choose" else result
         return self._with_indicators(result) if result.op == "choose" and result.sort == "real" else result
+
+    def _magnitude(self, choice: Expr) -> Expr:
+        """Return ``x`` or ``-x`` for the extreme of both, if a sign is known."""
+        condition: Expr = choice.args[0]
+        then, otherwise = pair = choice.args[1:]
+        if condition.op != "at_most" or {*condition.args} != {*pair} or otherwise is not self.scaled(then, -1.0):
+            return choice
+        is_larger = condition.args == (otherwise, then)
+        known = [(own, other) for own, other in (pair, pair[::-1]) if least_sign(own) is not None]
+        return known[0][not is_larger] if known else choice
 
     def _with_indicators(self, choice: Expr) -> Expr:
         """Return ``condition ? x : 0`` as a product of ``x`` with indicators of conditions on data."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from functools import reduce
 
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import Element, Request, Rule, Steps, UnknownError
-from graphpass.analysis.symbolic.expressions import ZERO, Expr
+from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr
 from graphpass.analysis.symbolic.operators.reductions import reduced_axes, unreduced
 from graphpass.analysis.symbolic.places import index_along
 from graphpass.analysis.symbolic.table import TABLE
@@ -24,25 +24,42 @@ def _along_axes(element: Element) -> Generator[Request, Expr, tuple[Expr, list[E
     return body, [place for place in places.values() if place is not ZERO]
 
 
-def _reduced(element: Element, mean: bool, squares: bool) -> Steps:
+def _summed(element: Element, term: Callable[[Expr], Expr] = lambda value: value) -> Steps:
     body, bounds = yield from _along_axes(element)
-    body = ex.multiply(body, body) if squares else body
-    if not bounds:
-        return body
-    result = definitions_of(element).sum(body, *bounds)
-    return ex.divide(result, reduce(ex.multiply, (bound.args[1] for bound in bounds))) if mean else result
+    return definitions_of(element).sum(term(body), *bounds) if bounds else term(body)
 
 
-def _reduction(mean: bool = False, squares: bool = False) -> Rule:
-    define = closed(lambda element: _reduced(element, mean, squares))
-    exact = TABLE.elements["ReduceSum"]
+def _mean(element: Element) -> Steps:
+    body, bounds = yield from _along_axes(element)
+    count = reduce(ex.multiply, (bound.args[1] for bound in bounds), ONE)
+    return ex.divide(definitions_of(element).sum(body, *bounds), count) if bounds else body
+
+
+def _length(element: Element) -> Steps:
+    return ex.apply("sqrt", ((yield from _summed(element, _square)),))
+
+
+def _square(value: Expr) -> Expr:
+    return ex.multiply(value, value)
+
+
+def _absolute(value: Expr) -> Expr:
+    return ex.maximum(value, ex.negative(value))
+
+
+def _of_reals(define: Rule, of_integers: Rule | None = None) -> Rule:
+    """Return the rule of a reduction that ``define`` describes for real numbers.
+
+    Integers may be rounded or exceed the range of their type, unless there is a rule ``of_integers``.
+    """
+    closed_rule = closed(define)
 
     def rule(element: Element) -> Steps:
         if element.value.element_type in REALS:
-            return (yield from define(element))
-        if mean:
-            raise UnknownError("a mean of integers is rounded")
-        return (yield from exact(element))
+            return (yield from closed_rule(element))
+        if of_integers is None:
+            raise UnknownError("it reduces integers, which it may round or exceed the range of")
+        return (yield from of_integers(element))
 
     return rule
 
@@ -100,9 +117,11 @@ def _cum_sum(element: Element) -> Steps:
 
 RULES: dict[str, Rule] = {
     "CumSum": _cum_sum,
+    "ReduceL1": _of_reals(lambda element: _summed(element, _absolute)),
+    "ReduceL2": _of_reals(_length),
     "ReduceMax": _extreme("ReduceMax"),
-    "ReduceMean": _reduction(mean=True),
+    "ReduceMean": _of_reals(_mean),
     "ReduceMin": _extreme("ReduceMin"),
-    "ReduceSum": _reduction(),
-    "ReduceSumSquare": _reduction(squares=True),
+    "ReduceSum": _of_reals(_summed, TABLE.elements["ReduceSum"]),
+    "ReduceSumSquare": _of_reals(lambda element: _summed(element, _square)),
 }

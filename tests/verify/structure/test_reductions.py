@@ -36,3 +36,50 @@ def test_sums_of_integers_may_be_negative():
     )
     assert not is_equal(sums, bounded)
     assert is_equal(sums, sums.clone())
+
+
+def test_sums_of_integers_are_not_those_of_their_squares():
+    plain, squares = (of_integers(f"logits = {kind} (hidden, c)") for kind in ("ReduceSum", "ReduceSumSquare"))
+    assert not is_equal(plain, squares)
+    assert not is_equal(squares, plain)
+    assert is_equal(squares, squares.clone())
+
+
+@pytest.mark.parametrize(
+    ("kind", "parts"),
+    [
+        ("ReduceL1", "terms = Abs (x) y = ReduceSum <keepdims = 1> (terms, two)"),
+        ("ReduceL2", "terms = Mul (x, x) sums = ReduceSum <keepdims = 1> (terms, two) y = Sqrt (sums)"),
+        ("ReduceSumSquare", "terms = Mul (x, x) y = ReduceSum <keepdims = 1> (terms, two)"),
+    ],
+)
+def test_norms_along_an_axis_are_sums(kind, parts):
+    inputs = "float[rows, columns, width] x"
+    whole = model_of_function(f"y = {kind} <keepdims = 1> (x, two)", inputs)
+    apart = model_of_function(parts, inputs)
+    assert is_equal(whole, apart)
+    assert is_equal(apart, read_by_openvino(whole))
+    assert not is_equal(whole, model_of_function("y = ReduceSum <keepdims = 1> (x, two)", inputs))
+
+
+def test_magnitudes_of_known_signs():
+    inputs = "float[rows, columns, width] x"
+    positive, absolute, least = (
+        model_of_function(f"e = Exp (x) n = Neg (e) {body}", inputs)
+        for body in ("y = Identity (e)", "y = Abs (n)", "y = Min (e, n)")
+    )
+    assert is_equal(positive, absolute)
+    assert is_equal(model_of_function("e = Exp (x) y = Neg (e)", inputs), least)
+    assert not is_equal(positive, least)
+    assert not is_equal(model_of_function("y = Identity (x)", inputs), model_of_function("y = Abs (x)", inputs))
+
+
+def test_shares_divided_by_their_norm():
+    inputs = "float[rows, columns, 4] x"
+    text = "shares = Softmax (x) sizes, places = TopK (shares, two) norms = {} <keepdims = 1> (sizes, two)"
+    whole, apart, other = (
+        model_of_function(f"{text.format(kind)} y = Div (sizes, norms)", inputs)
+        for kind in ("ReduceL1", "ReduceSum", "ReduceL2")
+    )
+    assert is_equal(whole, apart)
+    assert not is_equal(whole, other)
