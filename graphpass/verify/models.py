@@ -87,12 +87,13 @@ def verify(
                 read_parts(parts[0]), read_parts(parts[1]), steps=steps, atol=atol, rtol=rtol
             )
     models = [model if isinstance(model, Model) else load(Path(model)) for model in (reference, candidate)]
-    reference, (candidate, kinds) = models[0], with_kinds_of(*models)
-    notes = (*kinds, *notes_on_form(reference))
+    forms = in_session_form(models[0]), in_session_form(models[1]) if device == "CPU" else models[1]
+    candidate, kinds = with_kinds_of(*forms)
+    notes = (*kinds, *notes_on_form(models[0]))
     with stage("comparing"):
         comparison = compare_on_device(
-            in_session_form(reference),
-            in_session_form(candidate) if device == "CPU" else candidate,
+            forms[0],
+            candidate,
             device,
             budget=budget,
             all_layers=all_layers,
