@@ -13,6 +13,9 @@ from graphpass.ir.operators import COMPRESSED_PRODUCTS
 #: ONNX operators whose output has the shape of the first input.
 _KEEPS_SHAPE = frozenset({"Cast", "Identity", "ScatterElements", "ScatterND"})
 
+#: First opset in which inference of Reshape propagates the elements of a computed shape.
+_PROPAGATING = 14
+
 #: Rank of a cache with an axis of heads.
 _RANK = 4
 
@@ -27,14 +30,20 @@ def shape_proxies(
 
     Args:
         nodes: Nodes in topological order.
-        opset: Imported version of the default operator set; before 13 only outputs of loops get proxies.
+        opset: Imported version of the default operator set; before 13 only Reshape and outputs of loops get proxies.
         ranks: Ranks of the model's inputs, by name.
 
     Returns:
         The nodes with their proxies in place. Outputs keep their names.
     """
     proxies: list[onnx.NodeProto] = []
+    computed: set[str] = set()
     for node in nodes:
+        if opset < _PROPAGATING:
+            computed |= set(node.output) if node.op_type != "Constant" else set()
+            if node.op_type == "Reshape" and not node.domain and node.input[1] in computed:
+                proxies += _reshaped(node)
+                continue
         if node.op_type == "Loop" and not node.domain and (kept := kept_outputs(node)):
             proxies += _looped(node, kept)
             continue
@@ -128,10 +137,14 @@ def _quantize(node: onnx.NodeProto) -> list[onnx.NodeProto]:
 
 def _typed_as(node: onnx.NodeProto, example: str) -> list[onnx.NodeProto]:
     made = _Made(node)
-    flat = made.op("Reshape", example, made.integers([-1]))
-    scalar = made.op("Squeeze", made.op("Gather", flat, made.integers([0])))
-    condition = made.op("Cast", node.input[0], to=onnx.TensorProto.BOOL)
-    made.op("Where", condition, scalar, scalar, output=node.output[0])
+    made.like(node.input[0], example, node.output[0])
+    return made.nodes
+
+
+def _reshaped(node: onnx.NodeProto) -> list[onnx.NodeProto]:
+    """Return a proxy of a Reshape whose rank is the length of its computed shape."""
+    made = _Made(node)
+    made.like(made.op("ConstantOfShape", node.input[1]), node.input[0], node.output[0])
     return made.nodes
 
 
@@ -221,7 +234,15 @@ class _Made:
         return name
 
     def integers(self, values: list[int]) -> str:
-        return self.op("Constant", value_ints=values)
+        # Before opset 12, Constant has no value_ints.
+        return self.op("Constant", value=helper.make_tensor("", onnx.TensorProto.INT64, [len(values)], values))
+
+    def like(self, shape: str, example: str, output: str) -> None:
+        """Write a tensor of the shape of one tensor, and of the type of another."""
+        flat = self.op("Reshape", example, self.integers([-1]))
+        scalar = self.op("Squeeze", self.op("Gather", flat, self.integers([0])))
+        condition = self.op("Cast", shape, to=onnx.TensorProto.BOOL)
+        self.op("Where", condition, scalar, scalar, output=output)
 
 
 def _attributes(node: onnx.NodeProto) -> dict[str, Any]:

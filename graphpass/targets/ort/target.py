@@ -10,7 +10,8 @@ from graphpass.analysis.attention.tiled_heads import find_tiled_heads
 from graphpass.analysis.caches.encoders import is_encoder
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.latents import find_latents
-from graphpass.engine.conditions import ONNX
+from graphpass.analysis.caches.packed import packed_caches
+from graphpass.engine.conditions import ONNX, OPSET_13
 from graphpass.engine.findings import Finding, Observation
 from graphpass.engine.passes import Pass
 from graphpass.engine.pipeline import parse
@@ -159,6 +160,8 @@ class ORT(Target):
         inside = [node for node in model.graph.of_op("Attention") if node.input(4) is not None]
         steps += ["separate-past"] if inside else []
         steps += ["expand-latents"] if self.expands_latents and find_latents(model) else []
+        packs = packed_caches(analyze_caches(model)) and OPSET_13.missing(model) is None
+        steps += ["unpack"] if packs else []
         steps += ["expose-position-ids"] if self._lacks_positions(model) else []
         steps += ["regroup-heads"] if model.analysis(find_tiled_heads) else []
         # Norms are fused first, so that Transposes of normalized heads are moved only once.

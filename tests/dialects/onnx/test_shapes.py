@@ -30,6 +30,27 @@ def shape_of(op: str, inputs: dict[str, list[Any]], outputs: int = 1, domain: st
     return [value.shape for value in next(model.graph.of_op(op)).outputs]
 
 
+@pytest.mark.parametrize("opset", [11, 14])
+def test_the_rank_of_a_reshape_is_the_length_of_its_computed_shape(opset: int) -> None:
+    """Before opset 14, inference of Reshape reads constants alone, and nothing downstream has a rank."""
+    graph = helper.make_graph(
+        [
+            helper.make_node("Shape", ["x"], ["sizes"]),
+            helper.make_node("Reshape", ["ids", "sizes"], ["split"]),
+            helper.make_node("Neg", ["split"], ["negated"]),
+        ],
+        "reshaped",
+        [
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, ["b", 4, "n"]),
+            helper.make_tensor_value_info("ids", TensorProto.INT64, ["all"]),
+        ],
+        [helper.make_empty_tensor_value_info("negated")],
+    )
+    model = OnnxModel(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)]))
+    result = next(model.graph.of_op("Negative")).outputs[0]
+    assert (result.rank, result.element_type) == (3, "i64")
+
+
 def test_shapes_of_packed_attention_are_inferred():
     inputs = {
         "qkv": ["b", "n", 128],

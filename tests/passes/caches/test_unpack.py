@@ -12,6 +12,7 @@ from support.pipelines import run_passes
 import graphpass
 from graphpass.engine.passes import Skipped
 from graphpass.engine.registry import get_target
+from graphpass.testing import assert_fused, assert_same
 
 
 def test_targets_support_packed_models():
@@ -19,6 +20,13 @@ def test_targets_support_packed_models():
     packed, _ = run_passes(onnx_model("mamba", "onnx-raw"), "pack{only=linear}")
     assert "Unpack(" in str(get_target("cpu").pipeline(packed))
     assert "Unpack(" not in str(get_target("cpu").pipeline(onnx_model("mamba", "onnx-raw")))
+
+
+def test_ort_fuses_packed_keys_and_values():
+    packed, _ = run_passes(onnx_model("llama"), "pack{only=kv}")
+    fused, _ = run_passes(packed, *get_target("ort").pipeline(packed))
+    assert_fused(fused, GroupQueryAttention=2)
+    assert_same(packed, fused)
 
 
 def flat(cuts="Slice", reads="parts"):
