@@ -22,7 +22,7 @@ ENCODER_STATES = "encoder_hidden_states"
 TOKEN_INPUTS = ("input_ids", EMBEDDINGS)
 
 #: Inputs that runtimes feed as i64, whatever type a model declares.
-_FED_AS_I64 = ("input_ids", "attention_mask", "position_ids")
+_FED_AS_I64 = ("input_ids", "attention_mask", "position_ids", "token_type_ids")
 
 #: Name of the batch dimension, as optimum writes it.
 BATCH_NAME = "batch_size"

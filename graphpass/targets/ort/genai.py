@@ -9,13 +9,12 @@ from typing import Any, Literal
 
 from graphpass.analysis.caches.encoders import is_encoder
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.caches.latents import find_latents
 from graphpass.analysis.caches.packed import packed_caches
 from graphpass.engine.findings import Finding, Observation
 from graphpass.engine.passes import Pass
 from graphpass.engine.pipeline import parse
 from graphpass.errors import UnsupportedError
-from graphpass.ir.cache import BHSD, Inventory
+from graphpass.ir.cache import Inventory
 from graphpass.ir.inputs import EMBEDDINGS, is_merged, narrow_inputs
 from graphpass.ir.model import Model
 from graphpass.targets.ort.genai_config import (
@@ -85,6 +84,11 @@ class ORTGenAI(ORT):
     draft: str | None = None
 
     @property
+    def lays_out_caches(self) -> bool:
+        """See `ORT.lays_out_caches`; all caches are allocated with one order of axes."""
+        return True
+
+    @property
     def pads_values(self) -> bool:
         """See `ORT.pads_values`; onnxruntime-genai allocates all caches with one shape."""
         return True
@@ -111,7 +115,8 @@ class ORTGenAI(ORT):
         require_onnx(model, self.name)
         if model.analysis(is_encoder):
             raise encoder_error(self.name, "ort")
-        passes = (*parse(",".join(_ports(model))), *super().pipeline(model))
+        refused = any(value.element_type != "i32" for value in narrow_inputs(model.graph))
+        passes = (*(parse("widen-inputs") if refused else ()), *super().pipeline(model))
         require_sizes(model, model.path, self.context)
         if EMBEDDINGS in model.graph.parameters:
             require_tokens(model, model.path)
@@ -238,14 +243,3 @@ def _refuse(reason: str | None) -> None:
     if reason is not None:
         hint = "use --target ort for programs that call ONNX Runtime, or --target cpu for openvino.genai"
         raise UnsupportedError("GP397", f"onnxruntime-genai does not support this model: {reason}", hint)
-
-
-def _ports(model: Model) -> list[str]:
-    """Return passes to inputs in i64, and caches ``[batch, heads, positions, head_dim]`` of keys or values."""
-    inventory = model.analysis(analyze_caches)
-    steps = ["widen-inputs"] if any(value.element_type != "i32" for value in narrow_inputs(model.graph)) else []
-    if find_latents(model):
-        return steps
-    steps += ["unpack{only=kv}"] if packed_caches(inventory) else []
-    others = any(cache.axes != BHSD for cache in inventory.of_kind("kv"))
-    return [*steps, "standardize-layout"] if others else steps

@@ -18,7 +18,7 @@ from graphpass.engine.pipeline import parse
 from graphpass.engine.syntax import quote
 from graphpass.engine.target import Padding, Target
 from graphpass.errors import UsageError
-from graphpass.ir.cache import Inventory
+from graphpass.ir.cache import BHSD, Inventory
 from graphpass.ir.model import Model
 from graphpass.targets.ort import rules, trial
 from graphpass.targets.ort.context import context_length
@@ -88,6 +88,11 @@ class ORT(Target):
     def reads_any_padding(self) -> bool:
         """Return whether left and right padding are supported."""
         return "padding" not in self.provider.lacks if self.padding is None else self.padding == "any"
+
+    @property
+    def lays_out_caches(self) -> bool:
+        """Return whether the runtime requires caches ``[batch, heads, positions, head_dim]``."""
+        return False
 
     @property
     def pads_values(self) -> bool:
@@ -162,6 +167,8 @@ class ORT(Target):
         steps += ["expand-latents"] if self.expands_latents and find_latents(model) else []
         packs = packed_caches(analyze_caches(model)) and OPSET_13.missing(model) is None
         steps += ["unpack"] if packs else []
+        others = any(cache.axes != BHSD for cache in analyze_caches(model).of_kind("kv"))
+        steps += ["standardize-layout"] if self.lays_out_caches and others and not find_latents(model) else []
         steps += ["expose-position-ids"] if self._lacks_positions(model) else []
         steps += ["regroup-heads"] if model.analysis(find_tiled_heads) else []
         # Norms are fused first, so that Transposes of normalized heads are moved only once.
