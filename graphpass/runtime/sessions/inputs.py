@@ -34,6 +34,9 @@ TOKENS = ("input_ids", "decoder_input_ids")
 
 _NONE = np.zeros(0, np.int64)
 
+#: Largest number of tokens of an input of fixed sizes; declarations of a damaged model may require any memory.
+_MOST_TOKENS = 2**24
+
 #: Ranks of inputs that are not [batch, length]. An input of this name and another rank has another meaning.
 _RANKS = {
     **dict.fromkeys(("cache_position", "beam_idx", SOURCE_SLOTS, PAST_LENGTH, "steps_back", BRANCH), (1,)),
@@ -141,6 +144,9 @@ class InputPlan:
             names = f"{TOKENS[0]} or {EMBEDDINGS}"
             raise UnsupportedError("GP320", f"no input accepts token ids or embeddings: none is called {names}")
         self.batch, self._length = sizes[:2]
+        if (self.batch or 1) * (self._length or 1) > _MOST_TOKENS:
+            message = f"input {tokens.name} {shape_text(tokens.shape)} has more than {_MOST_TOKENS:,} tokens"
+            raise UnsupportedError("GP320", message, "declare the sizes that the model is run with")
         positions = fed["position_ids"].shape or () if "position_ids" in fed else ()
         self.axes = tuple(size for size in positions[:-2] if isinstance(size, int))
         self.takes_mask = "attention_mask" in fed and (linear or not step_tokens.masks_new_tokens)
