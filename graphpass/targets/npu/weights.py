@@ -16,6 +16,9 @@ _STEP = 64
 
 _MOVES = frozenset({"Convert", "Reshape", "Squeeze", "Unsqueeze"})
 
+#: Operator and type of scales that NPUW does not match, so that the device dequantizes.
+_WIDENED = ("Convert", "f32")
+
 
 def not_widened(graph: Graph) -> Iterator[Miss]:
     """Yield a miss for each weight on which NPUW fails.
@@ -44,7 +47,7 @@ def _symmetric(graph: Graph, stored: Value, multiply: Node) -> str | None:
     scale = multiply.source(1)
     # Runtimes fold layout operators on constants.
     is_stored = graph.producer(graph.look_through(scale, _MOVES)).op == "Constant"
-    if not is_stored or stored.element_type == "u4":
+    if not is_stored or stored.element_type == "u4" or (graph.producer(scale).op, scale.element_type) == _WIDENED:
         return None
     product = multiply.outputs[0]
     direct = _users(graph, product, "MatMul", port=1) or _users(graph, product, "Gather")
@@ -59,7 +62,9 @@ def _symmetric(graph: Graph, stored: Value, multiply: Node) -> str | None:
         return None  # a scale for each index in a group, shared by all groups: converted by the device
     if scale.shape != (*stored.shape[:-1], 1):
         return f"its scales are {list(scale.shape or ())}, not one for each row or group of {list(stored.shape)}"
-    return _in_steps(stored)
+    reason = _in_steps(stored)
+    is_half = stored.element_type == "i4" and product.element_type == "f16"
+    return f"{reason}, or run widen-dequantization" if reason is not None and is_half else reason
 
 
 def _with_zeros(graph: Graph, stored: Value, subtract: Node, multiply: Node) -> str | None:

@@ -37,6 +37,19 @@ def test_weights_in_small_groups_are_dequantized_in_f32(size):
     numpy.testing.assert_allclose(after, before, rtol=2e-3, atol=2e-2)
 
 
+@pytest.mark.parametrize("size", [16, 32])
+def test_weights_without_zero_points(size):
+    text = "\n".join(line for line in MODEL.splitlines() if not line.startswith(("%stored", "%zeros", "%difference")))
+    text = text.replace("%difference", "%integers").format(size=size, groups=128 // size, half="f16", kind="i4")
+    model = parse_model(text, "openvino")
+    assert [*not_widened(model.graph)]
+    result = run(model, "widen-dequantization")
+    assert not [*not_widened(result.graph)]
+    x = numpy.random.default_rng(0).standard_normal((3, 128), numpy.float32)
+    before, after = (infer(each.ov_model, {"x": x})["y"] for each in (model, result))
+    numpy.testing.assert_allclose(after, before, rtol=2e-3, atol=2e-2)
+
+
 @pytest.mark.parametrize(("size", "half", "kind"), [(64, "f16", "u4"), (32, "f32", "u4"), (32, "f16", "u8")])
 def test_other_weights_are_unchanged(size, half, kind):
     model = model_of(size, half, kind)

@@ -28,6 +28,7 @@ class Form:
         wide: What it is computed in.
         turned: Whether rows and columns are swapped.
         reader: What reads it.
+        converts: Whether scales are stored in f16, for numbers in f32.
     """
 
     stored: Literal["i4", "u4", "i8"]
@@ -36,6 +37,7 @@ class Form:
     wide: Literal["f16", "f32"] = "f16"
     turned: bool = False
     reader: Literal["MatMul", "Gather"] = "MatMul"
+    converts: bool = False
 
 
 STEPS = "not a multiple of 64"
@@ -45,6 +47,7 @@ FORMS = {
     Form("i4", 32): STEPS,
     Form("i4", 64): None,
     Form("i4", 16, wide="f32"): STEPS,
+    Form("i4", 16, wide="f32", converts=True): None,
     Form("i4", 0): None,
     Form("i4", 32, "each"): None,
     Form("i4", 32, turned=True): "not one for each row or group",
@@ -112,7 +115,8 @@ def widened(weight: numpy.ndarray, form: Form) -> openvino.Node:
         wide = ops.subtract(wide, ops.constant(zeros.astype(kind)))
     elif form.zeros:
         wide = ops.subtract(wide, ops.convert(whole_numbers(zeros, form.stored), form.wide))
-    wide = ops.multiply(wide, ops.constant(scale.astype(kind)))
+    scales = ops.constant(scale.astype(numpy.float16 if form.converts else kind))
+    wide = ops.multiply(wide, ops.convert(scales, form.wide) if form.converts else scales)
     if form.group:
         shape = weight.T.shape if form.turned else weight.shape
         wide = ops.reshape(wide, numpy.array(shape), special_zero=False)
@@ -121,7 +125,8 @@ def widened(weight: numpy.ndarray, form: Form) -> openvino.Node:
 
 def named(form: Form) -> str:
     words = [form.stored, str(form.group), form.zeros or "no-zeros", form.wide, form.reader]
-    return "-".join([*words, "turned"] if form.turned else words)
+    words += ["turned"] * form.turned + ["converts"] * form.converts
+    return "-".join(words)
 
 
 @pytest.mark.parametrize("form", FORMS, ids=named)
