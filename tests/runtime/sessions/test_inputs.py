@@ -141,5 +141,5 @@ def test_packed_tokens_are_refused_with_the_pass_that_unpacks_them(name: str, sh
 
 
 def test_inputs_of_any_fixed_size_are_not_allocated() -> None:
-    with pytest.raises(UnsupportedError, match="GP320: input input_ids .* more than 16,777,216 tokens"):
+    with pytest.raises(UnsupportedError, match=r"GP320: input input_ids .* more than 16,777,216 tokens"):
         InputPlan([Port("input_ids", (None, 10**9), "i64")], NONE)
