@@ -1,4 +1,4 @@
-"""Caches of keys and values in the candidate, where the reference caches latents.
+"""Caches of keys and values in the candidate, where the reference caches latents, or both in one tensor.
 
 The candidate's cache is read as the keys or values that the reference computes for past positions. The proof is by
 induction: keys and values of all positions are proven equal after a step. This requires that the reference computes
@@ -8,27 +8,31 @@ those of a position from its caches alone, so that they are the same in all late
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.latents import find_latents
+from graphpass.analysis.caches.packed import packed_caches
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import Index, UnknownError
 from graphpass.analysis.symbolic.expressions import Expr
 from graphpass.analysis.symbolic.sizes import infer_sizes
-from graphpass.analysis.symbolic.step import BATCH, PAST
+from graphpass.analysis.symbolic.step import BATCH, LENGTH, PAST
 from graphpass.ir.cache import BHSD, Cache
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.model import Model
 from graphpass.ir.operators import SHAPE_READERS
-from graphpass.verify.structure.caches import SELECTORS, first_value
+from graphpass.verify.structure.caches import SELECTORS, first_value, written
 from graphpass.verify.structure.definition import Definition
 from graphpass.verify.structure.leaves import CacheWindow, Leaf
 from graphpass.verify.structure.tensors import DefinedTensors
 
 #: Axes of keys and values, and of transposed keys, in the order of the layout.
 _ORDER, _TRANSPOSED = (0, 1, 2, 3), (0, 1, 3, 2)
+
+#: Roles of the parts of a packed cache, in order.
+_PARTS = ("key", "value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,8 @@ class Expanded:
         latents: The reference's caches that they are computed from.
         window: The part of the cache that corresponds to the source, if the rest is filled with zeros.
         parts: Number of such caches that together replace ``latents``: keys and values for latents.
+        is_packed: Whether the reference's cache has keys and values as they are, so that these are not computed from
+            it after the step.
     """
 
     cache: Cache
@@ -50,15 +56,53 @@ class Expanded:
     latents: tuple[Cache, ...]
     window: CacheWindow | None = None
     parts: int = 2
+    is_packed: bool = False
 
 
 def expanded_caches(reference: Model, candidate: Model) -> tuple[Expanded, ...]:
-    """Return the candidate's caches of keys and values in layers where the reference caches latents.
+    """Return the candidate's caches of keys and values in layers where the reference has others.
 
     Args:
-        reference: Model that may cache latents.
-        candidate: Model compared with it; the result is empty if it caches latents, too.
+        reference: Model that may cache latents, or keys and values in one tensor.
+        candidate: Model compared with it; the result is empty if it has such caches, too.
     """
+    return (*_of_latents(reference, candidate), *_of_packed(reference, candidate))
+
+
+def _of_packed(reference: Model, candidate: Model) -> Iterator[Expanded]:
+    """Yield keys and values of caches that are a Concat of both along an axis of size 2.
+
+    Keys are the first part. The proof is by induction, so any pairing is sound.
+    """
+    others = analyze_caches(candidate)
+    packed = {cache.layer: cache for cache in packed_caches(analyze_caches(reference))}
+    if not packed or packed_caches(others):
+        return
+    for cache in others.of_kind("kv"):
+        own = packed.get(cache.layer)
+        if own is None or cache.axes != BHSD or cache.role not in {"key", "value"}:
+            continue
+        parts = _stacked(reference, own)
+        is_empty = first_value(candidate, cache) is None and first_value(reference, own) is None
+        if is_empty and len(parts) == len(_PARTS):
+            yield Expanded(cache, parts[_PARTS.index(cache.role)], _ORDER, (own,), is_packed=True)
+
+
+def _stacked(model: Model, cache: Cache) -> tuple[Value, ...]:
+    """Return the parts ``[batch, heads, positions, head_dim]`` that a Concat along a further axis writes."""
+    value, axes = written(model, cache), cache.axes
+    own = [axes.batch, axes.heads, axes.sequence, axes.head_dim]
+    joined = None if value is None else model.graph.producer(value)
+    if joined is None or joined.op != "Concat" or not 0 <= joined.attributes["axis"] <= len(own):
+        return ()
+    axis = joined.attributes["axis"]
+    parts = [model.graph.producer(source) for source in joined.sources]
+    stacked = all(part.op == "Unsqueeze" and part.attributes["axes"] == (axis,) for part in parts)
+    in_order = own == [place for place in range(len(own) + 1) if place != axis]
+    return tuple(part.source() for part in parts) if stacked and in_order else ()
+
+
+def _of_latents(reference: Model, candidate: Model) -> tuple[Expanded, ...]:
     layers = {latents.caches[0].layer: latents for latents in find_latents(reference)}
     if not layers or find_latents(candidate):
         return ()
@@ -148,11 +192,30 @@ def _past(pair: Expanded, reference: DefinedTensors) -> Callable[[Index], Expr]:
             made.append(
                 reference.definitions.algebra.cases(reference.of(pair.source, tuple(own[axis] for axis in pair.order)))
             )
-        if not _is_kept(made[0]):
+        if not _is_kept(made[0]) or (pair.is_packed and not _is_stored(pair, reference, made[0], own)):
             raise UnknownError("keys or values of past positions depend on the step in the reference")
         return ex.substitute(made[0], dict(zip(own, index, strict=True)))
 
     return past
+
+
+def _is_stored(pair: Expanded, reference: DefinedTensors, past: Expr, own: Index) -> bool:
+    """Return whether the written cache has keys or values of all positions where those of the past are read.
+
+    Args:
+        pair: A part of a packed cache.
+        reference: Tensors of the model with the packed cache.
+        past: Element of the keys or values at a past position.
+        own: The indices of ``past``, in the order of the part.
+    """
+    (cache,) = pair.latents
+    value = written(reference.model, cache)
+    if value is None or past.op != "read" or past.args[0] != ("cache", cache.name):
+        return False
+    every = ex.index("position", ex.add(PAST, LENGTH))
+    place = tuple(ex.substitute(part, {own[2]: every}) for part in past.args[1:])
+    index = (*own[:2], every, own[3])
+    return reference.of(value, place) is reference.of(pair.source, tuple(index[axis] for axis in pair.order))
 
 
 def _is_kept(expr: Expr) -> bool:
