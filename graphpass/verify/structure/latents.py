@@ -1,4 +1,6 @@
-"""Caches of keys and values in the candidate, where the reference caches latents, or both in one tensor.
+"""Keys and values in the candidate's caches, where the reference's have another form.
+
+The reference caches latents, or keys and values in one tensor.
 
 The candidate's cache is read as the keys or values that the reference computes for past positions. The proof is by
 induction: keys and values of all positions are proven equal after a step. This requires that the reference computes
@@ -70,9 +72,9 @@ def expanded_caches(reference: Model, candidate: Model) -> tuple[Expanded, ...]:
 
 
 def _of_packed(reference: Model, candidate: Model) -> Iterator[Expanded]:
-    """Yield keys and values of caches that are a Concat of both along an axis of size 2.
+    """Yield keys and values of caches that are a Concat of both.
 
-    Keys are the first part. The proof is by induction, so any pairing is sound.
+    The axis of the Concat has the size 2. Keys are the first part. The proof is by induction, so any pairing is sound.
     """
     others = analyze_caches(candidate)
     packed = {cache.layer: cache for cache in packed_caches(analyze_caches(reference))}
@@ -200,7 +202,7 @@ def _past(pair: Expanded, reference: DefinedTensors) -> Callable[[Index], Expr]:
 
 
 def _is_stored(pair: Expanded, reference: DefinedTensors, past: Expr, own: Index) -> bool:
-    """Return whether the written cache has keys or values of all positions where those of the past are read.
+    """Return whether the written cache stores what is read of the past.
 
     Args:
         pair: A part of a packed cache.
