@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from functools import reduce
 
 from graphpass.analysis.symbolic import expressions as ex
@@ -77,10 +77,7 @@ def _extreme(op: str) -> Rule:
         if not bounds:
             return body
         definitions = definitions_of(element)
-        body = definitions.algebra.normal(body)
-        if (end := _at_ends(body, bounds, is_largest=op == "ReduceMax")) is not None:
-            return end
-        result = definitions.abstract(op, (), (body,), bounds)
+        result = definitions.abstract(op, (), (definitions.algebra.normal(body),), bounds)
         return ex.read(result.args[0], result.args[1:], body.sort)
 
     def rule(element: Element) -> Steps:
@@ -90,25 +87,6 @@ def _extreme(op: str) -> Rule:
             return (yield from defined(element))
 
     return rule
-
-
-def _at_ends(body: Expr, bounds: Sequence[Expr], *, is_largest: bool) -> Expr | None:
-    """Return the extreme of an integer that is linear in each index.
-
-    Args:
-        body: The integer.
-        bounds: The indices, over axes that are not empty.
-        is_largest: Whether to return the largest rather than the smallest value.
-    """
-    terms = ex.polynomial(body) if body.sort == "int" else {}
-    places: dict[Expr, Expr] = {}
-    for bound in bounds:
-        own = [monomial for monomial in terms if ex.contains(monomial, bound)]
-        if not terms or own not in ([], [(bound,)]):
-            return None
-        is_rising = bool(own) and terms[bound,] > 0
-        places[bound] = ex.subtract(bound.args[1], ONE) if is_rising == is_largest else ZERO
-    return ex.substitute(body, places)
 
 
 @closed

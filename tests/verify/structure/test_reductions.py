@@ -83,28 +83,3 @@ def test_shares_divided_by_their_norm():
     )
     assert is_equal(whole, apart)
     assert not is_equal(whole, other)
-
-
-@pytest.mark.parametrize(
-    ("kind", "factor", "end"),
-    [("ReduceMax", "1", "less"), ("ReduceMin", "1", "zero"), ("ReduceMax", "-1", "zero"), ("ReduceMin", "-2", "last")],
-)
-def test_extremes_of_positions_are_those_of_the_ends(kind, factor, end):
-    inputs = "float[rows, columns, width] x"
-    counts = """
-        sizes = Shape <start = 1, end = 2> (x)
-        number = Squeeze (sizes)
-        first = Constant <value_int = 0> ()
-        step = Constant <value_int = 1> ()
-        factor = Constant <value_int = FACTOR> ()
-        less = Sub (number, step)
-        last = Mul (less, factor)
-    """.replace("FACTOR", factor)
-    extreme = "places = Range (first, number, step) all = Mul (places, factor) found = {} <keepdims = 1> (all)"
-    text = "{}{} real = Cast <to = 1> ({}) y = Add (x, real)"
-    reference = model_of_function(text.format(counts, extreme.format(kind), "found").replace("real", "r"), inputs)
-    candidate, other = (
-        model_of_function(text.format(counts, "", value).replace("real", "r"), inputs) for value in (end, "number")
-    )
-    assert is_equal(reference, candidate)
-    assert not is_equal(reference, other)
