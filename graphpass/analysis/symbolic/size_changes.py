@@ -10,6 +10,7 @@ from graphpass.analysis.symbolic.equal_sizes import Vector, dimension, dimension
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, add, multiply, number, subtract
 from graphpass.analysis.symbolic.nodes import from_polynomial, polynomial
 from graphpass.analysis.symbolic.operand_sizes import OperandSizes
+from graphpass.dialects.attributes import native_attributes
 from graphpass.ir.axes import AxisEffect
 from graphpass.ir.cuts import NO_END, cuts
 from graphpass.ir.graph import Node, Value
@@ -83,11 +84,17 @@ def _cut(sizes: OperandSizes, change: AxisChange, shape: Vector) -> Expr | None:
 
 def _part(sizes: OperandSizes, change: AxisChange, shape: Vector) -> Expr | None:
     node = change.node
-    if node.op == "Split":
+    stated = None if len(node.inputs) > 1 else _stated_lengths(node)
+    if node.op == "Split" or stated == ():
         return quotient(shape[change.axis], len(node.outputs))
-    lengths = sizes.content(node.inputs[-1]) if len(node.inputs) > 1 else None
+    lengths = sizes.content(node.inputs[-1]) if stated is None else stated
     size = lengths[change.value.port] if lengths is not None and len(lengths) == len(node.outputs) else None
     return size if size is not None and is_natural(size) else None
+
+
+def _stated_lengths(node: Node) -> Vector:
+    """Return the lengths of parts that are an attribute, as before opset 13; empty for parts of one length."""
+    return tuple(map(number, native_attributes(node).get("split", ())))
 
 
 def _taken(sizes: OperandSizes, change: AxisChange, _: Vector) -> Expr | None:

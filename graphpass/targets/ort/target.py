@@ -165,8 +165,7 @@ class ORT(Target):
         inside = [node for node in model.graph.of_op("Attention") if node.input(4) is not None]
         steps += ["separate-past"] if inside else []
         steps += ["expand-latents"] if self.expands_latents and find_latents(model) else []
-        packs = packed_caches(analyze_caches(model)) and OPSET_13.missing(model) is None
-        steps += ["unpack"] if packs else []
+        steps += ["unpack"] if unpacks(model) else []
         others = any(cache.axes != BHSD for cache in analyze_caches(model).of_kind("kv"))
         steps += ["standardize-layout"] if self.lays_out_caches and others and not find_latents(model) else []
         steps += ["expose-position-ids"] if self._lacks_positions(model) else []
@@ -254,6 +253,11 @@ class ORT(Target):
         options = [f"bits={str(self.cache_precision)[1:]}"]
         options += [] if self.calibration is None else [f"tokens={quote(self.calibration)}"]
         return [f"quantize-caches{{{','.join(options)}}}"]
+
+
+def unpacks(model: Model) -> bool:
+    """Return whether keys and values of one cache are split, as `unpack` does from opset 13 on."""
+    return bool(packed_caches(analyze_caches(model))) and OPSET_13.missing(model) is None
 
 
 def _is_in_bf16(model: Model) -> bool:

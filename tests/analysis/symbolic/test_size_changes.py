@@ -2,13 +2,16 @@
 
 import numpy
 import onnxruntime
+import pytest
 from hypothesis import example, given, settings, strategies as st
+from onnx import TensorProto, helper
 
 from graphpass.analysis.symbolic.equal_sizes import dimension
 from graphpass.analysis.symbolic.expressions import add, multiply, number
 from graphpass.analysis.symbolic.node_sizes import NodeSizes
 from graphpass.analysis.symbolic.size_changes import quotient
 from graphpass.analysis.symbolic.sizes import infer_sizes
+from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.testing import parse_model
 
 BOUND = st.integers(-12, 12)
@@ -52,3 +55,14 @@ def test_quotients_are_exact_or_unknown(factor, rest, by):
     else:
         assert divided is add(multiply(dimension("n"), number(factor // by)), number(rest // by))
     assert quotient(size, 0) is None
+
+
+@pytest.mark.parametrize(("attributes", "sizes"), [({"split": [2, 4]}, [2, 4]), ({}, [3, 3])])
+def test_lengths_of_parts_are_an_attribute_before_opset_13(attributes, sizes):
+    node = helper.make_node("Split", ["x"], ["a", "b"], axis=1, **attributes)
+    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", None]) for name in ("x", "a", "b")]
+    proto = helper.make_model(helper.make_graph([node], "split", ports[:1], ports[1:]), ir_version=6)
+    proto.opset_import[0].version = 11
+    (split,) = OnnxModel(proto).graph.of_op("Split", "VariadicSplit")
+    known = NodeSizes(OnnxModel(proto).graph, {split.source(): numpy.zeros((2, 6))})
+    assert [known.of_output(split, part)[1].as_number for part in split.outputs] == sizes
