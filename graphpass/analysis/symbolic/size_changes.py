@@ -93,7 +93,7 @@ def _part(sizes: OperandSizes, change: AxisChange, shape: Vector) -> Expr | None
 
 
 def _stated_lengths(node: Node) -> Vector:
-    """Return the lengths of parts that are an attribute, as before opset 13; empty for parts of one length."""
+    """Return the attribute of lengths, as before opset 13; empty for equal parts."""
     return tuple(map(number, native_attributes(node).get("split", ())))
 
 

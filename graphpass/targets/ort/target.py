@@ -256,7 +256,7 @@ class ORT(Target):
 
 
 def unpacks(model: Model) -> bool:
-    """Return whether keys and values of one cache are split, as `unpack` does from opset 13 on."""
+    """Return whether `unpack` splits caches of keys and values, from opset 13 on."""
     return bool(packed_caches(analyze_caches(model))) and OPSET_13.missing(model) is None
 
 
