@@ -28,7 +28,7 @@ _FED = frozenset({*TOKEN_INPUTS, _MASK, _POSITIONS, "beam_idx", "token_type_ids"
 
 
 def port_names(model: Model) -> dict[str, str]:
-    """Return conventional names of a decoder's inputs and outputs that have others, by present name.
+    """Return conventional names of inputs and outputs that have others, by present name.
 
     - ``input_ids``: integers that select rows of a table with as many rows as the logits have columns
     - ``inputs_embeds``: the only real input ``[batch, length, hidden]`` of a model without such integers
@@ -43,13 +43,11 @@ def port_names(model: Model) -> dict[str, str]:
         model: Any model; it is not modified.
 
     Returns:
-        The names; names of other ports, and those for which several ports qualify, are omitted. Empty for models
-        without caches.
+        The names; names of other ports, and those for which several ports qualify, are omitted. Of models
+        without caches, which may be encoders, logits alone are named, if token ids are.
     """
     graph = inlined(model).graph
     inventory = model.analysis(analyze_caches)
-    if not inventory.caches:
-        return {}
     caches = {cache.read for cache in inventory.caches} | {cache.write for cache in inventory.caches}
     ports = {node.name: node for node in graph.of_op("Parameter", "Result") if node.name not in caches}
     outputs = [node for node in ports.values() if node.op == "Result" and _is_logits(graph, node)]
@@ -57,6 +55,10 @@ def port_names(model: Model) -> dict[str, str]:
     names = {outputs[0].name: _LOGITS} if len(outputs) == 1 else {}
     vocabulary = fixed_size(outputs[0].source(), 2) if len(outputs) == 1 else None
     known = token_input(graph)
+    if not inventory.caches:
+        rows = [] if known is None else [*_tables(graph, graph.producer(known))]
+        is_decoder = vocabulary is not None and vocabulary in rows and _LOGITS not in ports
+        return dict(_aliased(model)) | (names if is_decoder else {})
     tokens = _tokens(graph, inputs, vocabulary) if known is None else graph.producer(known)
     if tokens is None:
         return {}

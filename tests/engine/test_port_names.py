@@ -38,10 +38,19 @@ def test_ports_of_an_export_with_grouped_queries_are_known():
     assert port_names(model) == former
 
 
-def test_models_without_caches_keep_their_names():
+def test_encoders_keep_their_names():
     model = graphpass.load(exporters("encoders", "bert")).clone()
     numbered(model)
     assert port_names(model) == {}
+
+
+def test_logits_of_a_decoder_without_caches_are_named():
+    """The result is no encoder then, and the advice is to export it with a past."""
+    model = graphpass.load(export("llama", "ov-nocache")).clone()
+    rewriter = model.rewriter()
+    rewriter.rename_ports({model.graph.writes["logits"]: "output"})
+    rewriter.finish()
+    assert port_names(model) == {"output": "logits"}
 
 
 def test_hidden_states_are_no_logits():
