@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.model import Model
-from graphpass.ir.values import REALS
+from graphpass.ir.values import REALS, fixed_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,5 +48,6 @@ def _appended(graph: Graph, result: Node, paired: set[str | None]) -> Iterator[N
     if len(joins) != 1 or pasts[0].op != "Parameter" or pasts[0].name in paired:
         return
     axis, past = joins[0].attributes["axis"], pasts[0].outputs[0]
-    if past.element_type in REALS and past.rank in {3, 4} and axis is not None:
+    # Callers of a past of fixed size, as of `make-static`, write the entries into it.
+    if past.element_type in REALS and past.rank in {3, 4} and fixed_size(past, axis) is None:
         yield NewEntries(result, joins[0].outputs[0], axis)

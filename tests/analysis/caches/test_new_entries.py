@@ -27,3 +27,8 @@ Result(%new) {{name=new}}
 def test_the_output_is_appended_to_an_input(operands, axes):
     found = find_new_entries(parse_model(TEXT.format(operands=operands)))
     assert [each.axis for each in found] == axes
+
+
+def test_entries_of_a_past_of_fixed_size_are_not_appended():
+    text = TEXT.format(operands="%past, %new").replace("f32[b, past, 4]", "f32[b, 7, 4]")
+    assert find_new_entries(parse_model(text)) == ()
