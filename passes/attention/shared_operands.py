@@ -26,7 +26,7 @@ class SharedOperands:
     """
 
     def __init__(self, model: OnnxModel, rewriter: Rewriter) -> None:
-        """Create nothing yet."""
+        """Write operands for ``model`` when they are first read."""
         self.notes: list[str] = []
         self.lengths = StepBuilder(model, rewriter)
         self._model, self._rewriter = model, rewriter

@@ -45,7 +45,7 @@ def test_encoders_keep_their_names():
 
 
 def test_logits_of_a_decoder_without_caches_are_named():
-    """The result is no encoder then, and the advice is to export it with a past."""
+    """The model is then refused as a decoder, with the advice to export it with a past."""
     model = graphpass.load(export("llama", "ov-nocache")).clone()
     rewriter = model.rewriter()
     rewriter.rename_ports({model.graph.writes["logits"]: "output"})

@@ -32,7 +32,7 @@ def shape_of(op: str, inputs: dict[str, list[Any]], outputs: int = 1, domain: st
 
 @pytest.mark.parametrize("opset", [11, 14])
 def test_the_rank_of_a_reshape_is_the_length_of_its_computed_shape(opset: int) -> None:
-    """Before opset 14, inference of Reshape reads constants alone, and nothing downstream has a rank."""
+    """Before opset 14, inference of Reshape reads constants alone, and values downstream have no rank."""
     graph = helper.make_graph(
         [
             helper.make_node("Shape", ["x"], ["sizes"]),
