@@ -10,7 +10,7 @@ from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.engine.view import names_of
 from graphpass.ir.bodies import inlined
 from graphpass.ir.graph import Graph, Node, Use, Value
-from graphpass.ir.inputs import EMBEDDINGS, TOKEN_INPUTS, token_input
+from graphpass.ir.inputs import BRANCH, EMBEDDINGS, ENCODER_STATES, KEPT_LOGITS, PAST_LENGTH, TOKEN_INPUTS, token_input
 from graphpass.ir.model import Model
 from graphpass.ir.operators import ARITHMETIC, CASTS, GATHERS, LAYOUT, SHAPE_READERS
 from graphpass.ir.values import INTEGERS, REALS, fixed_size, head_of
@@ -26,6 +26,9 @@ _MASK, _POSITIONS, _LOGITS = "attention_mask", "position_ids", "logits"
 #: Inputs that runtimes feed by name.
 _FED = frozenset({*TOKEN_INPUTS, _MASK, _POSITIONS, "beam_idx", "token_type_ids"})
 
+#: Inputs that have their conventional names.
+_NAMED = _FED | KEPT_LOGITS | {"cache_position", "encoder_attention_mask", "tree_mask", BRANCH, PAST_LENGTH}
+
 
 def port_names(model: Model) -> dict[str, str]:
     """Return conventional names of inputs and outputs that have others, by present name.
@@ -33,7 +36,7 @@ def port_names(model: Model) -> dict[str, str]:
     - ``input_ids``: integers that select rows of a table with as many rows as the logits have columns
     - ``inputs_embeds``: the only real input ``[batch, length, hidden]`` of a model without such integers
     - ``position_ids``: integers from which angles are computed, or rows of a table of positions are selected
-    - ``attention_mask``: the only other input of rank 2 that a mask of attention reads
+    - ``attention_mask``: the only other input of rank 2 that a mask reads, in models without cross attention
     - ``logits``: the only output of rank 3 that is computed by a product with weights and is not a cache
 
     openvino.convert_model keeps names of traced values beside those of arguments. NPUW reads the alphabetically first
@@ -64,7 +67,9 @@ def port_names(model: Model) -> dict[str, str]:
         return {}
     if known is None:
         names[tokens.name] = "input_ids" if _is_integer(tokens) else EMBEDDINGS
-    others = [node for node in inputs if node != tokens and node.name not in {_MASK, _POSITIONS}]
+    # Masks of cross attention cover an encoder's positions.
+    is_decoder = not (inventory.of_kind("cross") or ENCODER_STATES in ports)
+    others = [node for node in inputs if is_decoder and node != tokens and node.name not in _NAMED]
     positions = _only(others, lambda node: _is_integer(node) and _numbers_positions(graph, node))
     if positions is not None:
         names[positions.name] = _POSITIONS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.models import export, exporters
+from support.models import export, exporters, fixtures
 
 import graphpass
 from graphpass.engine.port_names import port_names
@@ -61,3 +61,8 @@ def test_hidden_states_are_no_logits():
     rewriter.rename_ports({logits: "last_hidden_state"})
     rewriter.finish()
     assert port_names(model) == {}
+
+
+@pytest.mark.parametrize("variant", ["onnx/decoder_with_past_model.onnx", "onnx/decoder_model.onnx"])
+def test_masks_of_cross_attention_keep_their_names(variant):
+    assert port_names(graphpass.load(fixtures() / "t5" / variant)) == {}
