@@ -10,24 +10,15 @@ from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.engine.view import names_of
 from graphpass.ir.bodies import inlined
 from graphpass.ir.graph import Graph, Node, Use, Value
-from graphpass.ir.inputs import BRANCH, EMBEDDINGS, ENCODER_STATES, KEPT_LOGITS, PAST_LENGTH, TOKEN_INPUTS, token_input
+from graphpass.ir.inputs import CONVENTIONAL, EMBEDDINGS, ENCODER_STATES, token_input
 from graphpass.ir.model import Model
-from graphpass.ir.operators import ARITHMETIC, CASTS, GATHERS, LAYOUT, SHAPE_READERS
-from graphpass.ir.values import INTEGERS, REALS, fixed_size, head_of
-
-#: Select rows of a table.
-_LOOKUPS = GATHERS | {"GatherBlockQuantized"}
+from graphpass.ir.operators import ARITHMETIC, CASTS, LAYOUT, SHAPE_READERS
+from graphpass.ir.values import INTEGERS, REALS, fixed_size, head_of, selected_rows
 
 #: Compute angles from positions.
 _TO_ANGLES = LAYOUT | CASTS | ARITHMETIC | {"MatMul", "Concat"}
 
 _MASK, _POSITIONS, _LOGITS = "attention_mask", "position_ids", "logits"
-
-#: Inputs that runtimes feed by name.
-_FED = frozenset({*TOKEN_INPUTS, _MASK, _POSITIONS, "beam_idx", "token_type_ids"})
-
-#: Inputs that have their conventional names.
-_NAMED = _FED | KEPT_LOGITS | {"cache_position", "encoder_attention_mask", "tree_mask", BRANCH, PAST_LENGTH}
 
 
 def port_names(model: Model) -> dict[str, str]:
@@ -59,17 +50,17 @@ def port_names(model: Model) -> dict[str, str]:
     vocabulary = fixed_size(outputs[0].source(), 2) if len(outputs) == 1 else None
     known = token_input(graph)
     if not inventory.caches:
-        rows = [] if known is None else [*_tables(graph, graph.producer(known))]
+        rows = [] if known is None else [*selected_rows(graph, known)]
         is_decoder = vocabulary is not None and vocabulary in rows and _LOGITS not in ports
         return dict(_aliased(model)) | (names if is_decoder else {})
     tokens = _tokens(graph, inputs, vocabulary) if known is None else graph.producer(known)
     if tokens is None:
-        return {}
+        return dict(_aliased(model))
     if known is None:
         names[tokens.name] = "input_ids" if _is_integer(tokens) else EMBEDDINGS
     # Masks of cross attention cover an encoder's positions.
     is_decoder = not (inventory.of_kind("cross") or ENCODER_STATES in ports)
-    others = [node for node in inputs if is_decoder and node != tokens and node.name not in _NAMED]
+    others = [node for node in inputs if is_decoder and node != tokens and node.name not in CONVENTIONAL]
     positions = _only(others, lambda node: _is_integer(node) and _numbers_positions(graph, node))
     if positions is not None:
         names[positions.name] = _POSITIONS
@@ -86,24 +77,18 @@ def _aliased(model: Model) -> Iterator[tuple[str, str]]:
     """Yield each input with several names, and the name to keep."""
     for port, aliases in names_of(model, model.inputs):
         if len(aliases) > 1:
-            yield port.name, min(aliases & _FED, default=port.name)
+            yield port.name, min(aliases & CONVENTIONAL, default=port.name)
 
 
 def _tokens(graph: Graph, inputs: list[Node], vocabulary: int | None) -> Node | None:
     """Return the input of tokens, or of their embeddings; ``None`` if not exactly one qualifies."""
-    selecting = [node for node in inputs if _is_integer(node) and any(_tables(graph, node))]
+    selecting = [node for node in inputs if _is_integer(node) and any(selected_rows(graph, node.outputs[0]))]
     if not selecting:
         return _only(inputs, lambda node: _is_real(node.outputs[0], 3))
-    of_vocabulary = _only(selecting, lambda node: vocabulary in _tables(graph, node)) if vocabulary else None
+    of_vocabulary = (
+        _only(selecting, lambda node: vocabulary in selected_rows(graph, node.outputs[0])) if vocabulary else None
+    )
     return of_vocabulary or _only(selecting, lambda _: True)
-
-
-def _tables(graph: Graph, node: Node) -> Iterator[int | None]:
-    """Yield the number of rows of each table whose rows an input selects."""
-    uses = graph.forward(node.outputs, lambda use: use.node.outputs if use.node.op in LAYOUT | CASTS else ())
-    for use in uses:
-        if use.node.op in _LOOKUPS and use.port == 1:
-            yield fixed_size(use.node.source(), use.node.attributes.get("axis", 0))
 
 
 def _numbers_positions(graph: Graph, node: Node) -> bool:
@@ -114,7 +99,7 @@ def _numbers_positions(graph: Graph, node: Node) -> bool:
 
     uses = graph.forward(node.outputs, further)
     is_read = any(use.node.op in {"Cos", "Sin"} or (use.node.op == "RotaryEmbedding" and use.port > 0) for use in uses)
-    return is_read or any(_tables(graph, node))
+    return is_read or any(selected_rows(graph, node.outputs[0]))
 
 
 def _conditions(model: Model, graph: Graph) -> Iterator[Node]:

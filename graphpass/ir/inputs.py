@@ -39,6 +39,16 @@ SOURCE_SLOTS, NEW_SLOTS = "src_idx", "dst_idx"
 #: Input that selects the decoder of the first step or of later steps, in a model with both as branches.
 BRANCH = "use_cache_branch"
 
+#: Inputs whose names state their meaning.
+CONVENTIONAL = frozenset(
+    {
+        *TOKEN_INPUTS,
+        *("attention_mask", "position_ids", "cache_position", "token_type_ids", "beam_idx", "tree_mask"),
+        *(VISUAL_MASK, VISUAL_FEATURES, TARGET_STATES, ENCODER_STATES, "encoder_attention_mask"),
+        *(PAST_LENGTH, SOURCE_SLOTS, NEW_SLOTS, BRANCH, *KEPT_LOGITS),
+    }
+)
+
 #: Prefix of outputs with the residual stream after a layer; the index of the layer follows.
 HIDDEN_STATES = "hidden_states."
 

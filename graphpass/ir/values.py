@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 from graphpass.ir.element_types import ELEMENT_TYPES, element_bytes
 from graphpass.ir.graph import Graph, Node, Value
-from graphpass.ir.operators import CASTS, COMPRESSED_PRODUCTS, MATRIX_PRODUCTS, MOVES, POSITIONWISE, PRODUCTS
+from graphpass.ir.operators import (
+    CASTS,
+    COMPRESSED_PRODUCTS,
+    GATHERS,
+    LAYOUT,
+    MATRIX_PRODUCTS,
+    MOVES,
+    POSITIONWISE,
+    PRODUCTS,
+)
 
 #: Integer types.
 INTEGERS = frozenset({"i4", "i8", "i16", "i32", "i64", "u4", "u8", "u16", "u32", "u64"})
@@ -19,6 +29,9 @@ HALVES = frozenset({"bf16", "f16"})
 
 #: Storage types of compressed weights.
 STORED = frozenset({"i4", "i8", "u4", "u8"})
+
+#: Select rows of a table.
+_LOOKUPS = GATHERS | {"GatherBlockQuantized"}
 
 #: Masked scores: the lowest finite value of f16. It is finite in f16, bf16 and f32, so a row whose keys are all masked
 #: has no NaN at any inference precision; its exp is 0. Optimum's exports use the same value.
@@ -118,6 +131,21 @@ def head_of(graph: Graph, result: Node) -> Node | None:
         if node.op not in POSITIONWISE or len(active) != 1:
             return None
         value = active[0]
+
+
+def selected_rows(graph: Graph, ids: Value) -> Iterator[int | None]:
+    """Yield the numbers of rows of tables whose rows an input selects.
+
+    Args:
+        graph: The graph of the model.
+        ids: The input, which may be reshaped or cast before.
+
+    Yields:
+        The number of a table; ``None`` if it is not fixed.
+    """
+    for use in graph.forward([ids], lambda use: use.node.outputs if use.node.op in LAYOUT | CASTS else ()):
+        if use.node.op in _LOOKUPS and use.port == 1:
+            yield fixed_size(use.node.source(), use.node.attributes.get("axis", 0))
 
 
 def weight_bytes(graph: Graph) -> float:

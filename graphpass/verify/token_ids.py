@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from graphpass.analysis.symbolic.folding import fold
 from graphpass.ir.bodies import inlined
 from graphpass.ir.inputs import EMBEDDINGS, token_input
-from graphpass.ir.operators import ARITHMETIC, CASTS, COMPARISONS, EXTREMA, GATHERS, LAYOUT, PICKS
-from graphpass.ir.values import fixed_size
+from graphpass.ir.operators import ARITHMETIC, COMPARISONS, EXTREMA, LAYOUT, PICKS
+from graphpass.ir.values import selected_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from graphpass.ir.model import Model
 
 _COMPARING = ARITHMETIC | EXTREMA | {*COMPARISONS, "Equal", "NotEqual"}
-
-#: Select rows of a table.
-_LOOKUPS = GATHERS | {"GatherBlockQuantized"}
 
 #: Maximum elements of a constant of token ids; larger ones are tables.
 _MOST_IDS = 64
@@ -31,10 +28,7 @@ def embedded_ids(model: Model) -> int | None:
     tokens = token_input(graph)
     if tokens is None or tokens.name == EMBEDDINGS:
         return None
-    uses = graph.forward([tokens], lambda use: use.node.outputs if use.node.op in LAYOUT | CASTS else ())
-    tables = [use.node for use in uses if use.node.op in _LOOKUPS and use.port == 1]
-    rows = [fixed_size(node.input(0), node.attributes.get("axis", 0)) for node in tables]
-    return min((count for count in rows if count is not None), default=None)
+    return min((rows for rows in selected_rows(graph, tokens) if rows is not None), default=None)
 
 
 def compared_token_ids(model: Model) -> tuple[int, ...]:
