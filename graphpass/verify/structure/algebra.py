@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy
 
@@ -77,7 +77,7 @@ class Algebra:
         angles: Frequencies of the angles in rewritten expressions.
         neutral: Rounding functions that are ignored, except on positions, which are not exact above 2048 in f16 or 256
             in bf16.
-        define: Returns an element of a new definition of a long sum.
+        define: Returns an element of a new definition of a long sum, or a multiple of it.
     """
 
     def __init__(self, angles: AngleTables, limit: int, neutral: Iterable[str] = ()) -> None:
@@ -237,11 +237,25 @@ class Algebra:
             return self.times(*[base] * int(exponent))
         if base.op == "times" and float(exponent).is_integer():
             return self.times(*(self.power(factor, exponent) for factor in base.args))
-        return ex.make("raise", (self._short(base), float(exponent)), "real")
+        factor, short = self._short(base, [float(exponent)])
+        power = ex.make("raise", (short, float(exponent)), "real")
+        return power if factor == 1 else self.times(number(factor**exponent), power)
 
-    def _short(self, factor: Expr) -> Expr:
-        """Return a factor; a long sum is replaced by a definition."""
-        return self.define(factor) if factor.op == "real_sum" and len(factor.args) > _MOST_TERMS else factor
+    def _short(self, base: Expr, exponents: Sequence[float]) -> tuple[float, Expr]:
+        """Return a factor and a base; an element of a definition replaces a long sum.
+
+        Args:
+            base: The sum, or another base, which is returned with factor 1.
+            exponents: Exponents of the base. A negative factor of a root stays part of the base.
+        """
+        if base.op != "real_sum" or len(base.args) <= _MOST_TERMS:
+            return 1.0, base
+        defined = self.define(base)
+        if defined.op != "times":
+            return 1.0, defined
+        factor, *rest = defined.args
+        is_apart = factor.args[0] > 0 or all(exponent.is_integer() for exponent in exponents)
+        return (float(factor.args[0]), rest[0]) if is_apart else (1.0, defined)
 
     def times(self, *factors: Expr) -> Expr:
         """Return the canonical product: one coefficient, and one power of each base.
@@ -271,6 +285,8 @@ class Algebra:
                 powers[factor] = [exponent for exponent in powers.get(factor, []) if exponent != 1] + [1.0]
             else:
                 powers.setdefault(factor, []).append(1.0)
+        if len(powers) > 1 or any(exponents != [1.0] for exponents in powers.values()):
+            coefficient, powers = self._with_short_bases(coefficient, powers)
         kept = [
             base if exponent == 1 else ex.make("raise", (base, exponent), "real")
             for base, exponents in powers.items()
@@ -280,8 +296,6 @@ class Algebra:
         if coefficient == 0:
             partial = [factor for factor in kept if not is_total(factor)]
             return ex.apply("vanish", sorted(partial, key=lambda factor: factor.order)) if partial else ZERO
-        if len(kept) > 1:
-            kept = [self._short(factor) for factor in kept]
         constant = self._snapped(number(coefficient))
         if not kept:
             return constant
@@ -290,6 +304,17 @@ class Algebra:
         if len(kept) == 1 and constant is ONE:
             return kept[0]
         return ex.make("times", (constant, *sorted(kept, key=lambda factor: factor.order)), "real")
+
+    def _with_short_bases(
+        self, coefficient: float, powers: Mapping[Expr, list[float]]
+    ) -> tuple[float, dict[Expr, list[float]]]:
+        """Return coefficient and exponents by base, of which elements of definitions replace long sums."""
+        shorter: dict[Expr, list[float]] = {}
+        for base, exponents in powers.items():
+            factor, short = self._short(base, exponents)
+            coefficient *= factor ** sum(exponents)
+            shorter.setdefault(short, []).extend(exponents)
+        return coefficient, shorter
 
     def leading(self, expr: Expr) -> float:
         """Return the coefficient of the first term, in the first case with a term."""

@@ -21,7 +21,7 @@ from graphpass.verify.structure.signs import is_total
 from graphpass.verify.structure.undefined_rows import UndefinedRows
 
 #: Kinds whose result is linear in the first body.
-_LINEAR = frozenset({"recurrence", "sum"})
+_LINEAR = frozenset({"recurrence", "sum", "terms"})
 
 #: Kinds that depend on the values of indices and not on their ranges.
 _OF_VALUES = frozenset({"level", "sum", "top"})
@@ -58,7 +58,7 @@ class Definitions:
         return self._lengths.setdefault(key, ex.length(f"size {len(self._lengths)}"))
 
     def of_sum(self, expr: Expr) -> Expr:
-        """Return an element of a definition of the sum ``expr``."""
+        """Return an element of a definition of the sum ``expr``, or a multiple of it."""
         if expr not in self._sums:
             self._sums[expr] = self.abstract("terms", (), (expr,), ())
         return self._sums[expr]

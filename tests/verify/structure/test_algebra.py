@@ -151,6 +151,25 @@ def test_long_sums_are_defined_once_where_they_are_factors():
     assert len(defined) == 1
 
 
+def test_powers_of_long_sums_are_those_of_their_definition():
+    """The square of a definition is its product with itself, and a multiple of a definition is one of the power."""
+    forms = algebra()
+    forms.define = lambda _: ex.make("times", (number(2.0), X), "real")
+    long = ex.add(*(ex.read(f"term {place}", (), "real") for place in range(9)))
+    square = forms.normal(ex.multiply(number(4), ex.multiply(X, X)))
+    assert forms.normal(ex.multiply(long, long)) is forms.power(forms.normal(long), 2.0) is square
+    assert forms.normal(ex.divide(Y, long)) is forms.normal(ex.divide(ex.multiply(number(0.5), Y), X))
+    assert forms.power(forms.normal(long), 0.5) is forms.times(number(2**0.5), forms.power(X, 0.5))
+
+
+def test_roots_of_negative_multiples_of_a_definition_stay_whole():
+    forms = algebra()
+    negative = ex.make("times", (number(-2.0), X), "real")
+    forms.define = lambda _: negative
+    long = forms.normal(ex.add(*(ex.read(f"term {place}", (), "real") for place in range(9))))
+    assert forms.power(long, 0.5) is ex.make("raise", (negative, 0.5), "real")
+
+
 def test_the_number_of_rewritten_expressions_is_limited():
     long = ex.add(*(ex.read(f"term {place}", (), "real") for place in range(20)))
     assert algebra(30).normal(long) is long

@@ -11,6 +11,22 @@ from graphpass.verify.structure.definitions import Definitions
 from graphpass.verify.structure.masks import KnownMasks
 
 
+def test_long_sums_have_one_definition_whatever_their_first_term_is():
+    """The order of terms depends on the names of indices, by which a sum was normalized."""
+    definitions = Definitions(Algebra(AngleTables(frozenset()), 10_000, []), KnownMasks())
+
+    def squared(index: ex.Expr) -> ex.Expr:
+        terms = (ex.multiply(ex.number(2 + place), ex.read(f"t{place}", (index,), "real")) for place in range(9))
+        long = ex.add(*terms)
+        return definitions.algebra.normal(ex.multiply(long, long))
+
+    for name in map(str, range(20)):
+        index = ex.index(name, ex.number(4))
+        assert ex.substitute(squared(ex.index("k", ex.number(4))), {ex.index("k", ex.number(4)): index}) is squared(
+            index
+        )
+
+
 @pytest.mark.parametrize("kind", ["level", "sum"])
 def test_indices_with_several_offsets_begin_at_the_least(kind):
     """One model reads an appended element by its place in the cache, the other by that of the new token."""
