@@ -205,8 +205,8 @@ GP338 The model is an encoder, an embedder or a reranker: it has no caches, and 
   Convert it for cpu, gpu or ort.
 GP339 A local function of the ONNX model cannot be inlined: a call does not fit its inputs or outputs. Export the
   model without local functions.
-GP340 A pass that replaces ONNX operators writes opset 13 and later, and the model imports an older one. Convert the
-  model with onnx.version_converter first.
+GP340 A pass that replaces ONNX operators writes opset 13 and later, and the model imports an older one. Run
+  upgrade-opset first.
 GP341 An operator cannot be lowered to plain ones: it has an option that plain operators cannot express, or depends on
   an unknown size. The message has the operator, its node and the reason.
 GP342 NPUW identifies caches by optimum's names, which state whether a cache stores keys, values, a convolution's window
@@ -229,6 +229,8 @@ GP350 `graphpass convert` made a model that breaks the target's contract, mostly
   that prevents fusion, and the rule.
 GP351 ONNX Runtime cannot compile or run the input of a conversion; the message has its error. The exporter, or a tool
   that rewrote the export, made an invalid model. Export it again, or convert the file from before that tool.
+GP352 onnx.version_converter has no rule for an operator of the model, or the model has sparse initializers. Export the
+  model in opset 13 or later.
 GP360 The model has an input called tree_mask already, which add-tree-mask would add.
 GP361 add-tree-mask and window-from-positions need the input position_ids, which has each draft token's depth, and the
   positions of tokens after masked ones. expose-position-ids adds it to an IR.

@@ -62,6 +62,7 @@ _ROOMS = {
         "select-branch",
         "select-rows",
         "to-openvino",
+        "upgrade-opset",
         "widen-inputs",
     ),
     "devices": (

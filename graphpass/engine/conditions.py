@@ -52,5 +52,5 @@ HAS_CACHES = Condition(
 ONNX = Condition(
     FORMATS["onnx"], _needs_dialect("onnx"), "name the exported ONNX model: no pass converts OpenVINO IR to ONNX"
 )
-OPSET_13 = Condition("opset 13 or later", _needs_axes_as_inputs, "convert the model with onnx.version_converter first")
+OPSET_13 = Condition("opset 13 or later", _needs_axes_as_inputs, "run upgrade-opset first")
 OPENVINO = Condition(FORMATS["openvino"], _needs_dialect("openvino"), "run to-openvino first")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from graphpass.analysis.attention.find import find_attention
 from graphpass.analysis.attention.types import Attention
 from graphpass.dialects.attributes import native_attributes
-from graphpass.engine.conditions import ONNX
+from graphpass.engine.conditions import ONNX, OPSET_13
 from graphpass.engine.findings import Finding, Verdict
 from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Cache, Inventory
@@ -48,6 +48,15 @@ def require_onnx(model: Model, target: str) -> None:
     """
     if missing := ONNX.missing(model):
         raise UnsupportedError("GP366", f"target {target} writes ONNX, but {missing}", ONNX.hint)
+
+
+def upgrade_opset(model: Model) -> tuple[str, ...]:
+    """Return the pass that converts an opset before 13, for later passes.
+
+    Args:
+        model: An ONNX model.
+    """
+    return () if OPSET_13.missing(model) is None else ("upgrade-opset",)
 
 
 def later_steps(model: Model) -> Model | None:

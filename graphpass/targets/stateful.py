@@ -28,7 +28,7 @@ from graphpass.ir.model import Model
 from graphpass.ir.operators import quantized_bits
 from graphpass.ir.quantizers import rounds_activations
 from graphpass.ir.values import fixed_size
-from graphpass.targets.rules import encoder_error, later_steps
+from graphpass.targets.rules import encoder_error, later_steps, upgrade_opset
 
 
 @dataclass(frozen=True)
@@ -257,7 +257,9 @@ def _to_openvino(model: Model) -> list[str]:
     if model.dialect == "openvino":
         return []
     lowered = any(True for _ in model.graph.of_op(*LOWERED))
-    return [*_if(_quantizes_caches(model), "dequantize-caches"), *_if(lowered, "lower-operators"), "to-openvino"]
+    steps = [*(upgrade_opset(model) if lowered else ())]
+    steps += [*_if(_quantizes_caches(model), "dequantize-caches"), *_if(lowered, "lower-operators")]
+    return [*steps, "to-openvino"]
 
 
 def _if(condition: object, name: str) -> tuple[str, ...]:

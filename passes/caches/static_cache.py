@@ -36,7 +36,7 @@ class StaticCache(Pass[OnnxModel]):
     padded with zeros to all slots. Masks, windows, biases and sinks are unchanged.
 
     From opset 24 on, attention with at most one mask and no sink becomes ONNX's Attention, which reads the buffer up
-    to ``nonpad_kv_seqlen``, without expanding or transposing keys. `onnx.version_converter` converts exports to opset
+    to ``nonpad_kv_seqlen``, without expanding or transposing keys. `upgrade-opset` converts exports to opset
     24. GroupQueryAttention, as in models of the onnxruntime-genai builder, writes in place if past and present share a
     buffer.
 
@@ -152,7 +152,7 @@ class _Writes:
             raise UnsupportedError(
                 "GP391",
                 f"{node.called} of opset {opset} cannot read a cache of fixed capacity",
-                f"convert the model to opset {_TENSOR_SCATTER} with onnx.version_converter first",
+                f"run upgrade-opset{{to={_TENSOR_SCATTER}}} first",
             )
         attributes = {name: value for name, value in node.attributes.items() if name not in _HEADS}
         if any(node.attributes.get(name) for name in _HEADS):

@@ -11,11 +11,13 @@ from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.onnx.walk import ONNX_DOMAINS
 from graphpass.engine.passes import Done, Pass
 from graphpass.passes.lower.causal_conv import lower_causal_conv
+from graphpass.passes.lower.embed_norm import adds_positions, lower_embed_norm
 from graphpass.passes.lower.expand_kv_heads import expand_kv_heads, has_unknown_heads
 from graphpass.passes.lower.group_query_attention import lower_group_query_attention
 from graphpass.passes.lower.linear_attention import lower_linear_attention
 from graphpass.passes.lower.lowered_operator import LoweredOperator
 from graphpass.passes.lower.mixture_of_experts import lower_mixture_of_experts
+from graphpass.passes.lower.projected_attention import keeps_past, lower_projected_attention
 from graphpass.passes.lower.quantized_mixture_of_experts import lower_quantized_mixture_of_experts
 from graphpass.passes.lower.reshape_weights import reads_reshaped_weights, reshape_weights
 from graphpass.passes.lower.rotary_embedding import lower_rotary_embedding
@@ -26,10 +28,13 @@ _MICROSOFT = frozenset({"com.microsoft"})
 
 _Name = Literal[
     "causal-conv",
+    "embed-norm",
     "group-query-attention",
     "linear-attention",
     "quantized-mixture-of-experts",
     "mixture-of-experts",
+    "projected-attention",
+    "quantized-projected-attention",
     "rotary-embedding",
     "skip-norm",
     "tensor-scatter",
@@ -42,7 +47,7 @@ class Lowering(NamedTuple):
     """A lowering of one operator type.
 
     Attributes:
-        operator: Type of the operator.
+        operator: Type of the operator, after its domain if ONNX has another operator of the type.
         counted: Name of the statistic.
         lower: Function that replaces an operator.
         domains: Domains of the operator.
@@ -57,17 +62,27 @@ class Lowering(NamedTuple):
     wanted: Callable[[LoweredOperator], bool] = lambda _: True
     in_bodies: bool = False
 
+    @property
+    def native_type(self) -> str:
+        """Type of the operator in ONNX."""
+        return self.operator.rpartition(".")[2]
+
 
 LOWERINGS: dict[_Name, Lowering] = {
     "causal-conv": Lowering(
         "CausalConvWithState", "convolutions lowered", lower_causal_conv, ONNX_DOMAINS | _MICROSOFT
     ),
+    "embed-norm": Lowering("EmbedLayerNormalization", "norms lowered", lower_embed_norm, wanted=adds_positions),
     "group-query-attention": Lowering("GroupQueryAttention", "attention lowered", lower_group_query_attention),
     "linear-attention": Lowering(
         "LinearAttention", "layers lowered", lower_linear_attention, ONNX_DOMAINS | _MICROSOFT
     ),
     "quantized-mixture-of-experts": Lowering("QMoE", "mixtures lowered", lower_quantized_mixture_of_experts),
     "mixture-of-experts": Lowering("MoE", "mixtures lowered", lower_mixture_of_experts),
+    "projected-attention": Lowering(
+        "com.microsoft.Attention", "attention lowered", lower_projected_attention, wanted=keeps_past
+    ),
+    "quantized-projected-attention": Lowering("QAttention", "attention lowered", lower_projected_attention),
     "rotary-embedding": Lowering("RotaryEmbedding", "embeddings lowered", lower_rotary_embedding),
     "skip-norm": Lowering("SkipSimplifiedLayerNormalization", "norms lowered", lower_skip_norm, wanted=is_narrow),
     "tensor-scatter": Lowering("TensorScatter", "scatters lowered", lower_tensor_scatter, ONNX_DOMAINS),
@@ -97,6 +112,11 @@ class LowerOperators(Pass[OnnxModel]):
         Concat, Conv and Slice, with 0 in columns that attention_mask excludes
 
     Before:
+        com.microsoft EmbedLayerNormalization with position ids or a sum
+    After:
+        Gather of embeddings, Add, LayerNormalization
+
+    Before:
         com.microsoft GroupQueryAttention
     After:
         rotary embedding, a growing cache and decomposed attention with the mask whose sum was seqlens_k
@@ -110,6 +130,11 @@ class LowerOperators(Pass[OnnxModel]):
         com.microsoft QMoE, MoE
     After:
         batched products over all experts, weighted by the router, of quantized weights after DequantizeLinear
+
+    Before:
+        com.microsoft Attention with a cache, QAttention
+    After:
+        products with the weights, a growing cache and decomposed attention
 
     Before:
         com.microsoft RotaryEmbedding
@@ -147,17 +172,21 @@ class LowerOperators(Pass[OnnxModel]):
     f32_norms: bool = False
 
     def run(self, model: OnnxModel) -> Done:
-        wanted = {LOWERINGS[name].operator: LOWERINGS[name] for name in self.only}
+        lowerings = [LOWERINGS[name] for name in self.only]
+        wanted = {(domain, lowering.native_type): lowering for lowering in lowerings for domain in lowering.domains}
         rewriter = model.rewriter()
-        known = {id(rewriter.node(node)): node for node in rewriter.graph.of_op(*wanted)}
+        nodes = rewriter.graph.of_op(*(lowering.operator for lowering in lowerings))
+        known = {id(rewriter.node(node)): node for node in nodes}
         shared: dict[Hashable, Any] = {}
         counts: Counter[str] = Counter()
-        for native in rewriter.every(*wanted):
-            lowering = wanted[native.op]
+        for native in rewriter.every(*(lowering.native_type for lowering in lowerings)):
+            lowering = wanted.get((native.domain or "", native.op))
+            if lowering is None:
+                continue
             prefix = native.name or native.outputs[0].name
             operator = LoweredOperator(rewriter, native, known.get(id(native)), rewriter.under(prefix), shared)
             wanted_norm = self.f32_norms and lowering is LOWERINGS["skip-norm"]
-            if (native.domain or "") not in lowering.domains or not (wanted_norm or lowering.wanted(operator)):
+            if not (wanted_norm or lowering.wanted(operator)):
                 continue
             if operator.node is None and not lowering.in_bodies:
                 raise operator.refusal("it is in a body or a function")

@@ -17,7 +17,7 @@ from graphpass.analysis.symbolic.expressions import ONE, TRUE, ZERO, Expr, numbe
 from graphpass.analysis.symbolic.step import BATCH, LENGTH, TOTAL
 from graphpass.ir.graph import Node, Value
 from graphpass.ir.miss import Miss
-from graphpass.ir.operators import NEW_TOKENS
+from graphpass.ir.operators import INNER_CACHES, NEW_TOKENS
 
 
 def attention_mask(elements: Elements, attention: Attention) -> AttentionMask:
@@ -119,13 +119,12 @@ def _scope(elements: Elements, attention: Attention) -> Scope:
 
 def _keys(elements: Elements, node: Node, queries: Expr) -> Expr:
     """Return the number of keys of an operator with past inputs."""
-    from graphpass.ir.operators import INNER_CACHES
-
-    past = node.input(INNER_CACHES[node.op][0][0])
+    ports = INNER_CACHES[node.op]
+    past, is_packed = node.input(ports[0][0]), len(ports) == 1
     if past is not None:
-        return ex.add(elements.shape(past)[2], queries)
+        return ex.add(elements.shape(past)[3 if is_packed else 2], queries)
     key = node.input(1)
-    if key is None:
+    if key is None or is_packed:
         return queries
     sizes = elements.shape(key)
     return sizes[1] if len(sizes) == 3 else sizes[-2]
@@ -156,7 +155,9 @@ def _terms(elements: Elements, attention: Attention, scope: Scope) -> Iterator[t
         if value is None:
             continue
         if value.rank == 1:
-            # The key padding mask of MultiHeadAttention may hold the length of each row.
+            # The key padding mask of MultiHeadAttention may hold the length of each row, or further numbers.
+            if elements.shape(value)[0] not in {ONE, scope.row.args[1]}:
+                raise UnknownError(f"its mask {value.name} does not have one length per row")
             yield None, ex.less(scope.key, _of_row(elements, value, scope))
         else:
             mask = Mask.of_operator(value)

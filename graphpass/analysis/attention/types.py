@@ -54,7 +54,9 @@ OPERATORS = {
 }
 
 #: Operators whose attributes and row lengths have one meaning.
-UNAMBIGUOUS = frozenset({"Attention", "GroupQueryAttention", "MultiHeadAttention", "ScaledDotProductAttention"})
+UNAMBIGUOUS = frozenset(
+    {"Attention", "GroupQueryAttention", "MultiHeadAttention", "ScaledDotProductAttention", "com.microsoft.Attention"}
+)
 
 
 @dataclass(frozen=True, slots=True)

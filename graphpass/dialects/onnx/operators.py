@@ -68,9 +68,7 @@ def check_opset(opset: int, what: str) -> None:
     """
     if opset < FIRST_OPSET:
         raise UnsupportedError(
-            "GP340",
-            f"{what}: expected opset {FIRST_OPSET} or later, got {opset}",
-            "convert the model with onnx.version_converter first",
+            "GP340", f"{what}: expected opset {FIRST_OPSET} or later, got {opset}", "run upgrade-opset first"
         )
 
 

@@ -16,6 +16,9 @@ _KEEPS_SHAPE = frozenset({"Cast", "Identity", "ScatterElements", "ScatterND"})
 #: First opset in which inference of Reshape propagates the elements of a computed shape.
 _PROPAGATING = 14
 
+#: First opset in which all operators of proxies read starts and sizes as inputs.
+_WITH_INPUTS = 11
+
 #: Rank of a cache with an axis of heads.
 _RANK = 4
 
@@ -30,7 +33,7 @@ def shape_proxies(
 
     Args:
         nodes: Nodes in topological order.
-        opset: Imported version of the default operator set; before 13 only Reshape and outputs of loops get proxies.
+        opset: Imported version of the default operator set; before 11 only Reshape and outputs of loops get proxies.
         ranks: Ranks of the model's inputs, by name.
 
     Returns:
@@ -47,7 +50,7 @@ def shape_proxies(
         if node.op_type == "Loop" and not node.domain and (kept := kept_outputs(node)):
             proxies += _looped(node, kept)
             continue
-        make = _PROXIES.get(node.op_type) if opset >= 13 else None
+        make = _PROXIES.get(node.op_type) if opset >= _WITH_INPUTS else None
         if make is _multi_head and (ranks or {}).get("".join(node.input[2:3])) == _RANK:
             make = _stored_heads
         known = not node.domain and onnx.defs.has(node.op_type, opset, "")
@@ -101,9 +104,9 @@ def _skip(node: onnx.NodeProto) -> list[onnx.NodeProto]:
 
 
 def _compressed_product(node: onnx.NodeProto) -> list[onnx.NodeProto]:
-    """Return proxies of ``[.., N]`` from ``[.., K]``: the last axis summed, then repeated N times."""
+    """Return proxies of ``[.., N]`` from ``[.., K]``: one column, repeated N times."""
     name, made = node.output[0], _Made(node)
-    column = made.op("ReduceSum", node.input[0], made.integers([-1]), keepdims=1)
+    column = made.op("Slice", node.input[0], *(made.integers([number]) for number in (0, 1, -1)))
     made.op("Expand", column, made.integers([_attributes(node)["N"]]), output=name)
     return made.nodes
 
@@ -144,7 +147,8 @@ def _typed_as(node: onnx.NodeProto, example: str) -> list[onnx.NodeProto]:
 def _reshaped(node: onnx.NodeProto) -> list[onnx.NodeProto]:
     """Return a proxy of a Reshape whose rank is the length of its computed shape."""
     made = _Made(node)
-    made.like(made.op("ConstantOfShape", node.input[1]), node.input[0], node.output[0])
+    # Inference propagates elements of the shape through opset 13's operators, but not through Abs. -1 is not a size.
+    made.like(made.op("ConstantOfShape", made.op("Abs", node.input[1])), node.input[0], node.output[0])
     return made.nodes
 
 
@@ -170,6 +174,34 @@ def _grouped(node: onnx.NodeProto) -> list[onnx.NodeProto]:
                 moved = _quantized(made, moved, attributes.get("kv_cache_bit_width", 8))
             made.op("Concat", *([past] if past else []), moved, output=present, axis=2)
     return made.nodes
+
+
+def _projected(node: onnx.NodeProto) -> list[onnx.NodeProto]:
+    """Return proxies of ``[batch, length, width of values]`` and ``[2, batch, heads, keys, size]``."""
+    attributes, made, outputs = _attributes(node), _Made(node), [*node.output, ""]
+    past = "".join(node.input[4:5])
+    if node.op_type == "QAttention":
+        past = "".join(node.input[8:9])
+        whole = made.op("Cast", made.op("MatMulInteger", *node.input[:2]), to=onnx.TensorProto.FLOAT)
+    else:
+        whole = made.op("MatMul", *node.input[:2])
+    if sizes := attributes.get("qkv_hidden_sizes"):
+        made.op("Slice", whole, *(made.integers([number]) for number in (0, sizes[2], 2)), output=outputs[0])
+        return made.nodes
+    heads = made.op("Reshape", whole, made.integers([0, 0, 3, attributes["num_heads"], -1]))
+    value = made.op("Slice", heads, *(made.integers([number]) for number in (0, 1, 2)))
+    made.op("Reshape", value, made.integers([0, 0, -1]), output=outputs[0])
+    if outputs[1]:
+        both = made.op("Slice", heads, *(made.integers([number]) for number in (0, 2, 2)))
+        moved = made.op("Transpose", both, perm=[2, 0, 3, 1, 4])
+        made.op("Concat", *([past] if past else []), moved, output=outputs[1], axis=3)
+    return made.nodes
+
+
+def _embedded(node: onnx.NodeProto) -> list[onnx.NodeProto]:
+    """Return proxies of the norm and the sum of embeddings, ``[batch, length, hidden]``."""
+    names = [name for name in (node.output[0], *node.output[2:3]) if name]
+    return [helper.make_node("Gather", [node.input[2], node.input[0]], [name]) for name in names]
 
 
 def _stored_heads(node: onnx.NodeProto) -> list[onnx.NodeProto]:
@@ -250,8 +282,10 @@ def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
 
 
 _PROXIES: dict[str, Callable[[onnx.NodeProto], list[onnx.NodeProto]]] = {
+    **dict.fromkeys(("Attention", "QAttention"), _projected),
     "CausalConvWithState": lambda node: _same_as_first(node) + _same_state(node),
     "DequantizeLinear": lambda node: _typed_as(node, node.input[1]),
+    "EmbedLayerNormalization": _embedded,
     "FastGelu": _same_as_first,
     "FusedMatMul": _fused_product,
     "GatherBlockQuantized": _gathered_blocks,
@@ -271,6 +305,7 @@ _PROXIES: dict[str, Callable[[onnx.NodeProto], list[onnx.NodeProto]]] = {
 
 #: Attributes that shape inference requires; only the checker reports missing ones.
 _REQUIRED = {
+    **dict.fromkeys(("Attention", "QAttention"), frozenset({"num_heads"})),
     "GroupQueryAttention": frozenset({"num_heads", "kv_num_heads"}),
     "LinearAttention": frozenset({"q_num_heads", "kv_num_heads"}),
     **dict.fromkeys(COMPRESSED_PRODUCTS, frozenset({"N"})),

@@ -11,7 +11,8 @@ from collections.abc import Iterable
 #: frontend cannot infer both numbers.
 LOWERED = frozenset(
     {"Attention", "CausalConvWithState", "GatherBlockQuantized", "GroupQueryAttention", "LinearAttention", "MoE"}
-    | {"QMoE", "RotaryEmbedding", "SkipSimplifiedLayerNormalization", "TensorScatter"}
+    | {"com.microsoft.Attention", "EmbedLayerNormalization", "QAttention", "QMoE"}
+    | {"RotaryEmbedding", "SkipSimplifiedLayerNormalization", "TensorScatter"}
 )
 
 

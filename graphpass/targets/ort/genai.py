@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from graphpass.analysis.caches.encoders import is_encoder
 from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.analysis.caches.packed import packed_caches
 from graphpass.engine.findings import Finding, Observation
 from graphpass.engine.passes import Pass
 from graphpass.engine.pipeline import parse
@@ -34,7 +35,7 @@ from graphpass.targets.ort.genai_whisper import (
     why_no_pair,
     why_no_whisper,
 )
-from graphpass.targets.ort.target import ORT, unpacks
+from graphpass.targets.ort.target import ORT
 from graphpass.targets.rules import encoder_error, require_onnx
 
 
@@ -121,7 +122,8 @@ class ORTGenAI(ORT):
             require_tokens(model, model.path)
         if self.draft is not None:
             draft_files(Path(self.draft))
-        return passes if are_caches_named(model) and not unpacks(model) else (*passes, *parse("rename-caches"))
+        are_named = are_caches_named(model) and not packed_caches(analyze_caches(model))
+        return passes if are_named else (*passes, *parse("rename-caches"))
 
     def encoder_pipeline(self, model: Model, first: Path | None) -> tuple[Pass[Any], ...]:
         """See `Target.encoder_pipeline`.

@@ -11,7 +11,7 @@ from graphpass.analysis.caches.encoders import is_encoder
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.latents import find_latents
 from graphpass.analysis.caches.packed import packed_caches
-from graphpass.engine.conditions import ONNX, OPSET_13
+from graphpass.engine.conditions import ONNX
 from graphpass.engine.findings import Finding, Observation
 from graphpass.engine.passes import Pass
 from graphpass.engine.pipeline import parse
@@ -23,7 +23,10 @@ from graphpass.ir.model import Model
 from graphpass.targets.ort import rules, trial
 from graphpass.targets.ort.context import context_length
 from graphpass.targets.ort.providers import PROVIDERS, Device, Provider
-from graphpass.targets.rules import later_steps, require_onnx
+from graphpass.targets.rules import later_steps, require_onnx, upgrade_opset
+
+#: Lowerings of operators that compute query, key and value from weights, and store both in one cache.
+_PROJECTED = {"com.microsoft.Attention": "projected-attention", "QAttention": "quantized-projected-attention"}
 
 
 @dataclass(frozen=True)
@@ -154,7 +157,8 @@ class ORT(Target):
         context = self.context or context_length(model.path)
         options += [] if context is None else [f"context={context}"]
         kinds = {node.op for node in model.graph.nodes}
-        steps = ["change-precision"] if _has_casts_at_caches(model) or _is_in_bf16(model) else []
+        steps = [*upgrade_opset(model)]
+        steps += ["change-precision"] if _has_casts_at_caches(model) or _is_in_bf16(model) else []
         steps += [self._experts()] if "TopK" in kinds and self.provider.expert_types else []
         steps += (
             ["lower-operators{only=[mixture-of-experts]}"] if "MoE" in kinds and not self.provider.expert_types else []
@@ -165,7 +169,7 @@ class ORT(Target):
         inside = [node for node in model.graph.of_op("Attention") if node.input(4) is not None]
         steps += ["separate-past"] if inside else []
         steps += ["expand-latents"] if self.expands_latents and find_latents(model) else []
-        steps += ["unpack"] if unpacks(model) else []
+        steps += self._unpacked(model) if packed_caches(analyze_caches(model)) else []
         others = any(cache.axes != BHSD for cache in analyze_caches(model).of_kind("kv"))
         steps += ["standardize-layout"] if self.lays_out_caches and others and not find_latents(model) else []
         steps += ["expose-position-ids"] if self._lacks_positions(model) else []
@@ -206,7 +210,8 @@ class ORT(Target):
         if self.cache_precision is not None:
             message = "cache-precision does not support models of an encoder and a decoder"
             raise UsageError("GP226", message, "omit it: such caches are short")
-        steps = [] if first is None else [f"fill-cross-caches{{source={quote(str(first))}}}"]
+        steps = [*upgrade_opset(model)]
+        steps += [] if first is None else [f"fill-cross-caches{{source={quote(str(first))}}}"]
         fuses = self.provider.fuses_fixed_keys or model.analysis(is_encoder)
         steps += ["fuse-functions", *(["fuse-multi-head-attention"] if fuses else []), "reshape-by-constants"]
         steps += ["fuse-skip-norms"] if self.provider.joins_sums else []
@@ -227,6 +232,14 @@ class ORT(Target):
         """Return the pass of `ORT.demotion`; encoder and decoder need caches of one type."""
         demotion = self.demotion(model, cross=True)
         return [] if demotion is None else [demotion]
+
+    def _unpacked(self, model: Model) -> list[str]:
+        """Return the passes that split packed caches; none where operators may store them."""
+        operators = model.graph.of_op(*_PROJECTED)
+        lowerings = sorted({_PROJECTED[node.op] for node in operators})
+        if not lowerings:
+            return ["unpack"]
+        return [f"lower-operators{{only=[{','.join(lowerings)}]}}", "unpack"] if self.lays_out_caches else []
 
     def _lacks_positions(self, model: Model) -> bool:
         has_input = "position_ids" in model.graph.parameters
@@ -253,11 +266,6 @@ class ORT(Target):
         options = [f"bits={str(self.cache_precision)[1:]}"]
         options += [] if self.calibration is None else [f"tokens={quote(self.calibration)}"]
         return [f"quantize-caches{{{','.join(options)}}}"]
-
-
-def unpacks(model: Model) -> bool:
-    """Return whether `unpack` splits caches of keys and values, from opset 13 on."""
-    return bool(packed_caches(analyze_caches(model))) and OPSET_13.missing(model) is None
 
 
 def _is_in_bf16(model: Model) -> bool:

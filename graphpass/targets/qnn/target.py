@@ -18,7 +18,7 @@ from graphpass.ir.cache import Inventory
 from graphpass.ir.model import Model
 from graphpass.ir.quantizers import rounds_activations
 from graphpass.targets.qnn import rules, trial
-from graphpass.targets.rules import require_onnx
+from graphpass.targets.rules import require_onnx, upgrade_opset
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,8 @@ class QNN(Target):
         require_onnx(model, self.name)
         # Experts are fused, then lowered to products over all experts, because HTP crashes on gathered weights.
         # Static models require caches with a heads axis and a Concat.
-        steps = ["fuse-experts", "expand-latents", "separate-past", "lower-attention", "zero-padding"]
+        steps = [*upgrade_opset(model), "fuse-experts", "expand-latents", "separate-past", "lower-attention"]
+        steps += ["zero-padding"]
         # HTP's compiler fails on norms with a Reciprocal, and lacks FastGelu in f32.
         steps += ["fuse-functions{activations=false}", "lower-operators{f32-norms=true}", "flatten-rows"]
         steps += ["lower-boolean-gathers", "lower-einsum"]

@@ -246,6 +246,47 @@ def by_heads(element: Element, keys: Expr, asked: Callable[..., Steps], present:
     return ex.substitute(result, dict(zip((head, channel), digits(merged, width), strict=True)))
 
 
+@closed
+def _projected_attention(element: Element) -> Steps:
+    """Return an element of com.microsoft's Attention, which computes query, key and value from weights.
+
+    Source: docs/ContribOperators.md of ONNX Runtime.
+
+    Raises:
+        UnknownError: The operator shares a buffer of fixed size, or the heads are unknown.
+    """
+    node, definitions = element.node, definitions_of(element)
+    if node.input(6) is not None:
+        raise UnknownError("a shared buffer of past and present has no definition")
+    heads, _, size, value_size = known_heads(node)
+    sizes = (size, size, value_size)
+    past, bias = node.input(4), node.input(2)
+    within, any_column = ex.index("input", element.shape(0)[-1]), ex.index("column", number(heads * sum(sizes)))
+
+    def projected(port: int, row: Expr, head: Expr, place: Expr, channel: Expr) -> Steps:
+        first = number(heads * sum(sizes[:port]))
+        column = ex.add(first, ex.add(ex.multiply(head, number(sizes[port])), channel))
+        # The product is written for any column, so that heads of query, key and value share one definition.
+        factors = (yield node.source(0), (row, place, within)), (yield node.source(1), (within, any_column))
+        product = ex.substitute(definitions.sum(ex.multiply(*factors), within), {any_column: column})
+        return product if bias is None else ex.add(product, (yield bias, (column,)))
+
+    def present(port: int, row: Expr, head: Expr, place: Expr, channel: Expr) -> Steps:
+        if past is None:
+            return (yield from projected(port, row, head, place, channel))
+        before = element.elements.shape(past)[3]
+        old = yield past, (number(port - 1), row, head, place, channel)
+        new = yield from projected(port, row, head, ex.subtract(place, before), channel)
+        return ex.choose(ex.less(place, before), old, new)
+
+    if element.value.port:
+        part, *own = element.index
+        key, value = (yield from present(1, *own)), (yield from present(2, *own))
+        return ex.choose(ex.less(part, ONE), key, value)
+    keys = element.shape(0)[1] if past is None else ex.add(element.elements.shape(past)[3], element.shape(0)[1])
+    return (yield from by_heads(element, keys, lambda *place: projected(0, *place), present))
+
+
 #: Inputs that make the cache a shared buffer, whose size is not the past.
 _BUFFERS = {"MultiHeadAttention": (8, 9)}
 
@@ -280,6 +321,16 @@ def _present(elements: Elements, node: Node, axis: int) -> Expr | None:
     return new if past is None else ex.add(elements.shape(past)[2], new)
 
 
+def _packed_present(elements: Elements, node: Node, axis: int) -> Expr | None:
+    """Return the batch or the length of the cache of com.microsoft's Attention."""
+    past, sizes = node.input(4), elements.shape(node.source(0))
+    if axis == 1:
+        return sizes[0]
+    if axis != 3:
+        return None
+    return sizes[1] if past is None else ex.add(elements.shape(past)[3], sizes[1])
+
+
 def _sdpa_size(elements: Elements, node: Node, axis: int) -> Expr | None:
     query, key, value = (elements.shape(node.source(port)) for port in range(3))
     if len(query) != 4 or axis == len(query) - 1:
@@ -292,11 +343,15 @@ def _sdpa_size(elements: Elements, node: Node, axis: int) -> Expr | None:
 #: Functions that return the size of the first result along an axis; below, of further results.
 SIZES = {
     "CausalConvWithState": lambda elements, node, axis: elements.shape(node.source(0))[axis],
-    **dict.fromkeys(("Attention", "GroupQueryAttention", "LinearAttention", "MultiHeadAttention"), _as_query),
+    **dict.fromkeys(
+        ("Attention", "GroupQueryAttention", "LinearAttention", "MultiHeadAttention", "com.microsoft.Attention"),
+        _as_query,
+    ),
     "ScaledDotProductAttention": _sdpa_size,
 }
 STATES = {
     **dict.fromkeys(("Attention", "GroupQueryAttention", "MultiHeadAttention"), _present),
+    "com.microsoft.Attention": _packed_present,
     **dict.fromkeys(("CausalConvWithState", "LinearAttention"), _state_rows),
 }
 
@@ -305,4 +360,5 @@ RULES: dict[str, Rule] = {
     "MultiHeadAttention": _attention,
     "RotaryEmbedding": closed(rotary),
     "ScaledDotProductAttention": _sdpa,
+    "com.microsoft.Attention": _projected_attention,
 }

@@ -117,7 +117,7 @@ class Comparer:
         by_name = {pair.name: pair for pair in pairs}
         replaced = latents_of(self.expanded)
         for extra in self.expanded:
-            value, windows = written(self.models[1], extra.cache), (None, extra.window)
+            value, windows = written(self.models[1], extra.cache), (extra.part, extra.window)
             yield ComparedResult(extra.cache.name, extra.source, value, (extra.order, (0, 1, 2, 3)), windows)
         for cache in analyze_caches(self.models[0]).caches:
             pair = by_name.get(cache.name)
@@ -278,7 +278,8 @@ class Comparer:
         try:
             values = (result.reference, result.candidate)
             parts = list(zip(range(2), values, result.orders, result.windows, strict=True))
-            if any(len(self.sides[side].shape(value)) != len(order) for side, value, order, _ in parts):
+            ranks = [len(self.sides[side].shape(value)) for side, value, *_ in parts]
+            if not all(_covers(rank, *part[2:]) for rank, part in zip(ranks, parts, strict=True)):
                 return False
             sizes = [
                 [
@@ -297,6 +298,15 @@ class Comparer:
             definitions = self.sides[0].definitions
             left, right = (definitions.abstract("result", (), (side,), ()) for side in (left, right))
         return left is right and not ex.uses([left], "opaque")
+
+
+def _covers(rank: int, order: tuple[int, ...], window: CacheWindow | None) -> bool:
+    """Return whether an order has all axes, except one at which a window selects an element.
+
+    Such a window selects the keys of a cache of keys and values.
+    """
+    selected = {window.axis} if window is not None and window.count == 1 else set[int]()
+    return selected.union(order) == {*range(rank)}
 
 
 def _given_sizes(reference: ModelTensors, candidate: Model, given: Iterable[Given]) -> dict[Expr, Expr]:

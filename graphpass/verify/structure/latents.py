@@ -11,20 +11,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.latents import find_latents
 from graphpass.analysis.caches.packed import packed_caches
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import Index, UnknownError
-from graphpass.analysis.symbolic.expressions import Expr
+from graphpass.analysis.symbolic.expressions import ZERO, Expr
 from graphpass.analysis.symbolic.sizes import infer_sizes
 from graphpass.analysis.symbolic.step import BATCH, LENGTH, PAST
 from graphpass.ir.cache import BHSD, Cache
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.model import Model
 from graphpass.ir.operators import SHAPE_READERS
+from graphpass.ir.values import fixed_size
 from graphpass.verify.structure.caches import SELECTORS, first_value, written
 from graphpass.verify.structure.definition import Definition
 from graphpass.verify.structure.leaves import CacheWindow, Leaf
@@ -48,8 +49,7 @@ class Expanded:
         latents: The reference's caches that they are computed from.
         window: The part of the cache that corresponds to the source, if the rest is filled with zeros.
         parts: Number of such caches that together replace ``latents``: keys and values for latents.
-        is_packed: Whether the reference's cache has keys and values as they are, so that these are not computed from
-            it after the step.
+        part: The part of the source, which is the reference's written cache of keys and values.
     """
 
     cache: Cache
@@ -58,7 +58,18 @@ class Expanded:
     latents: tuple[Cache, ...]
     window: CacheWindow | None = None
     parts: int = 2
-    is_packed: bool = False
+    part: CacheWindow | None = None
+
+    def place(self, index: Index) -> Index:
+        """Return the index in the source of an element of the cache.
+
+        Args:
+            index: Index of the element, within the window.
+        """
+        own = [ZERO] * len(self.order) if self.part is None else [ZERO] * (len(self.order) + 1)
+        for place, axis in enumerate(self.order):
+            own[axis] = index[place]
+        return tuple(own) if self.part is None else self.part.shifted(tuple(own), self.part.first)
 
 
 def expanded_caches(reference: Model, candidate: Model) -> tuple[Expanded, ...]:
@@ -72,9 +83,9 @@ def expanded_caches(reference: Model, candidate: Model) -> tuple[Expanded, ...]:
 
 
 def _of_packed(reference: Model, candidate: Model) -> Iterator[Expanded]:
-    """Yield keys and values of caches that are a Concat of both.
+    """Yield keys and values of caches that store both along an axis of size 2.
 
-    The axis of the Concat has the size 2. Keys are the first part. The proof is by induction, so any pairing is sound.
+    Keys are the first part. The proof is by induction, so any pairing is sound.
     """
     others = analyze_caches(candidate)
     packed = {cache.layer: cache for cache in packed_caches(analyze_caches(reference))}
@@ -84,24 +95,14 @@ def _of_packed(reference: Model, candidate: Model) -> Iterator[Expanded]:
         own = packed.get(cache.layer)
         if own is None or cache.axes != BHSD or cache.role not in {"key", "value"}:
             continue
-        parts = _stacked(reference, own)
+        source, order = written(reference, own), astuple(own.axes)
         is_empty = first_value(candidate, cache) is None and first_value(reference, own) is None
-        if is_empty and len(parts) == len(_PARTS):
-            yield Expanded(cache, parts[_PARTS.index(cache.role)], _ORDER, (own,), is_packed=True)
-
-
-def _stacked(model: Model, cache: Cache) -> tuple[Value, ...]:
-    """Return the parts ``[batch, heads, positions, head_dim]`` that a Concat along a further axis writes."""
-    value, axes = written(model, cache), cache.axes
-    own = [axes.batch, axes.heads, axes.sequence, axes.head_dim]
-    joined = None if value is None else model.graph.producer(value)
-    if joined is None or joined.op != "Concat" or not 0 <= joined.attributes["axis"] <= len(own):
-        return ()
-    axis = joined.attributes["axis"]
-    parts = [model.graph.producer(source) for source in joined.sources]
-    stacked = all(part.op == "Unsqueeze" and part.attributes["axes"] == (axis,) for part in parts)
-    in_order = own == [place for place in range(len(own) + 1) if place != axis]
-    return tuple(part.source() for part in parts) if stacked and in_order else ()
+        if source is None or None in order or source.rank != len(order) + 1 or not is_empty:
+            continue
+        (axis,) = {*range(source.rank)} - {*order}
+        if fixed_size(source, axis) == len(_PARTS):
+            part = CacheWindow(axis, _PARTS.index(cache.role), 1, is_filled=False)
+            yield Expanded(cache, source, order, (own,), part=part)
 
 
 def _of_latents(reference: Model, candidate: Model) -> tuple[Expanded, ...]:
@@ -191,10 +192,8 @@ def _past(pair: Expanded, reference: DefinedTensors) -> Callable[[Index], Expr]:
         ranges = (BATCH, sizes[pair.order[1]], PAST, sizes[pair.order[3]])
         own = tuple(ex.index(f"past {axis}", size) for axis, size in enumerate(ranges))
         if not made:
-            made.append(
-                reference.definitions.algebra.cases(reference.of(pair.source, tuple(own[axis] for axis in pair.order)))
-            )
-        if not _is_kept(made[0]) or (pair.is_packed and not _is_stored(pair, reference, made[0], own)):
+            made.append(reference.definitions.algebra.cases(reference.of(pair.source, pair.place(own))))
+        if not _is_kept(made[0]) or (pair.part is not None and not _is_stored(pair, reference, made[0], own)):
             raise UnknownError("keys or values of past positions depend on the step in the reference")
         return ex.substitute(made[0], dict(zip(own, index, strict=True)))
 
@@ -217,7 +216,7 @@ def _is_stored(pair: Expanded, reference: DefinedTensors, past: Expr, own: Index
     every = ex.index("position", ex.add(PAST, LENGTH))
     place = tuple(ex.substitute(part, {own[2]: every}) for part in past.args[1:])
     index = (*own[:2], every, own[3])
-    return reference.of(value, place) is reference.of(pair.source, tuple(index[axis] for axis in pair.order))
+    return reference.of(value, place) is reference.of(pair.source, pair.place(index))
 
 
 def _is_kept(expr: Expr) -> bool:

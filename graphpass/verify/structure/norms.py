@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 
 from graphpass.analysis.symbolic import expressions as ex
-from graphpass.analysis.symbolic.elements import Element, Rule, Steps, UnknownError
+from graphpass.analysis.symbolic.elements import Element, Elements, Rule, Steps, UnknownError
 from graphpass.analysis.symbolic.expressions import Expr, number
 from graphpass.analysis.symbolic.places import broadcast_index
 from graphpass.dialects.attributes import native_attributes
-from graphpass.ir.graph import Value
+from graphpass.ir.graph import Node, Value
 from graphpass.verify.structure.tensors import closed, definitions_of
 
 
@@ -26,7 +26,6 @@ def _inverse_root(element: Element, mean: Expr, epsilon: float) -> Expr:
 def _normalized(element: Element, sources: Sequence[Value], epsilon: float, *, centers: bool) -> Steps:
     """Return the sum of ``sources`` normalized along the last axis; ``centers`` subtracts the mean."""
     sizes = element.elements.shape(sources[0])
-    bound = ex.index("k", sizes[-1])
 
     def total(place: Expr) -> Steps:
         terms = []
@@ -35,6 +34,14 @@ def _normalized(element: Element, sources: Sequence[Value], epsilon: float, *, c
             terms.append((yield value, index))
         return reduce(ex.add, terms)
 
+    return (yield from _normalized_total(element, total, sizes[-1], epsilon, centers=centers))
+
+
+def _normalized_total(
+    element: Element, total: Callable[[Expr], Steps], size: Expr, epsilon: float, *, centers: bool
+) -> Steps:
+    """Return an element of ``total``, a function of the last index, normalized along it."""
+    bound = ex.index("k", size)
     along = yield from total(bound)
     own = yield from total(element.index[-1])
     algebra = definitions_of(element).algebra
@@ -104,6 +111,40 @@ def _skip_norm(centers: bool) -> Rule:
 
 
 @closed
+def _embed_norm(element: Element) -> Steps:
+    """Return an element of com.microsoft EmbedLayerNormalization, with outputs 0 (norm) and 2 (sum of embeddings).
+
+    Source: docs/ContribOperators.md of ONNX Runtime.
+
+    Raises:
+        UnknownError: The output is the index of the mask.
+    """
+    node = element.node
+    ids, segments, words, positions, types = range(5)
+    if element.value.port not in {0, 2}:
+        raise UnknownError("the output for the index of the mask has no definition")
+    row, token = element.index[:2]
+    rows = [(words, (yield node.source(ids), (row, token)))]
+    place = node.input(8)
+    at = token if place is None else (yield place, broadcast_index((row, token), element.elements.shape(place)))
+    rows.append((positions, at))
+    if node.input(segments) is not None and node.input(types) is not None:
+        rows.append((types, (yield node.source(segments), (row, token))))
+
+    def total(channel: Expr) -> Steps:
+        terms = []
+        for port, own in rows:
+            terms.append((yield node.source(port), (own, channel)))
+        return reduce(ex.add, terms)
+
+    if element.value.port:
+        return (yield from total(element.index[-1]))
+    epsilon, size = float(native_attributes(node).get("epsilon", 1e-12)), element.shape(words)[-1]
+    result = yield from _normalized_total(element, total, size, epsilon, centers=True)
+    return ex.add(ex.multiply(result, (yield from _weight(element, 5))), (yield from _weight(element, 6)))
+
+
+@closed
 def _mvn(element: Element) -> Steps:
     attributes = native_attributes(element.node)
     axes = yield from element.axes()
@@ -115,7 +156,17 @@ def _mvn(element: Element) -> Steps:
     return (yield from _normalized(element, (element.node.source(),), float(attributes["eps"]), centers=True))
 
 
+def _embedded_size(elements: Elements, node: Node, axis: int) -> Expr:
+    """Return a size of embeddings, from those of ids and table."""
+    return elements.shape(node.source(2))[-1] if axis == 2 else elements.shape(node.source(0))[axis]
+
+
+#: Functions that return the size of the first result along an axis; below, of further results.
+SIZES = {"EmbedLayerNormalization": _embedded_size}
+FURTHER_SIZES = {"EmbedLayerNormalization": _embedded_size}
+
 RULES: dict[str, Rule] = {
+    "EmbedLayerNormalization": _embed_norm,
     "LayerNormalization": _layer_norm,
     "MVN": _mvn,
     "RMS": _rms_norm,

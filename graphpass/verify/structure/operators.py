@@ -83,6 +83,7 @@ _READ: dict[str, frozenset[str]] = {
         {"is_causal", "kv_num_heads", "q_num_heads", "qk_matmul_output_mode", "scale", "softcap", "softmax_precision"}
     ),
     "CausalConvWithState": frozenset({"activation", "channels_last", "dilation", "ndim", "state_window"}),
+    "EmbedLayerNormalization": frozenset({"epsilon", "mask_index_type"}),
     "GatherBlockQuantized": frozenset({"bits", "block_size", "gather_axis", "quantize_axis"}),
     "GroupQueryAttention": frozenset(
         {"causal", "do_rotary", "k_norm_epsilon", "k_quant_type", "kv_cache_bit_width", "kv_num_heads"}
@@ -101,6 +102,9 @@ _READ: dict[str, frozenset[str]] = {
         | {"fc1_expert_weight_bits", "fc2_expert_weight_bits", "fc3_expert_weight_bits", "k"}
         | {"normalize_routing_weights", "quant_type", "swiglu_fusion", "swiglu_limit", "use_sparse_mixer"}
         | {"weights_prepacked"}
+    ),
+    "com.microsoft.Attention": frozenset(
+        {"mask_filter_value", "num_heads", "qkv_hidden_sizes", "scale", "unidirectional"}
     ),
     "RotaryEmbedding": frozenset({"interleaved", "num_heads", "rotary_embedding_dim", "scale"}),
 }
@@ -166,6 +170,6 @@ _PARTS = (
 def table() -> OperatorTable:
     """Return the symbolic definitions of all operators."""
     rules = {op: _guarded(rule) for rules in (RULES, *(part.RULES for part in _PARTS)) for op, rule in rules.items()}
-    sized = (attention, block_weights, branches, experts, selection)
+    sized = (attention, block_weights, branches, experts, norms, selection)
     first = {op: size for sizes in (TABLE.sizes, *(part.SIZES for part in sized)) for op, size in sizes.items()}
-    return OperatorTable(rules, first, {**attention.STATES, **selection.FURTHER_SIZES})
+    return OperatorTable(rules, first, {**attention.STATES, **norms.FURTHER_SIZES, **selection.FURTHER_SIZES})

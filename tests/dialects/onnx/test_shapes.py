@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -15,27 +16,41 @@ from graphpass.io import load
 MS = "com.microsoft"
 
 
-def shape_of(op: str, inputs: dict[str, list[Any]], outputs: int = 1, domain: str = MS, **given: Any) -> list[Any]:
+def shape_of(
+    op: str,
+    inputs: dict[str, list[Any]],
+    outputs: int = 1,
+    domain: str = MS,
+    opset: int = 17,
+    types: Mapping[str, int] | None = None,
+    **given: Any,
+) -> list[Any]:
     """The shapes of what one operator makes; a name that starts with ``no`` is an input that is left out."""
     names = ["" if name.startswith("no") else name for name in inputs]
     made = [f"made_{number}" for number in range(outputs)]
     graph = helper.make_graph(
         [helper.make_node(op, names, made, domain=domain, **given)],
         "one",
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, inputs[name]) for name in names if name],
+        [
+            helper.make_tensor_value_info(name, (types or {}).get(name, TensorProto.FLOAT), inputs[name])
+            for name in names
+            if name
+        ],
         [helper.make_empty_tensor_value_info(name) for name in made],
     )
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid(MS, 1)]
+    opsets = [helper.make_opsetid("", opset), helper.make_opsetid(MS, 1)]
     model = OnnxModel(helper.make_model(graph, opset_imports=opsets))
-    return [value.shape for value in next(model.graph.of_op(op)).outputs]
+    return [value.shape for value in next(node for node in model.graph.nodes if node.op.endswith(op)).outputs]
 
 
-@pytest.mark.parametrize("opset", [11, 14])
+@pytest.mark.parametrize("opset", [11, 13, 14])
 def test_the_rank_of_a_reshape_is_the_length_of_its_computed_shape(opset: int) -> None:
     """Before opset 14, inference of Reshape reads constants alone, and values downstream have no rank."""
     graph = helper.make_graph(
         [
-            helper.make_node("Shape", ["x"], ["sizes"]),
+            helper.make_node("Shape", ["x"], ["shape"]),
+            helper.make_node("Slice", ["shape", "first", "last"], ["rest"]),
+            helper.make_node("Concat", ["open", "rest"], ["sizes"], axis=0),
             helper.make_node("Reshape", ["ids", "sizes"], ["split"]),
             helper.make_node("Neg", ["split"], ["negated"]),
         ],
@@ -45,6 +60,10 @@ def test_the_rank_of_a_reshape_is_the_length_of_its_computed_shape(opset: int) -
             helper.make_tensor_value_info("ids", TensorProto.INT64, ["all"]),
         ],
         [helper.make_empty_tensor_value_info("negated")],
+        [
+            helper.make_tensor(name, TensorProto.INT64, [1], [number])
+            for name, number in {"first": 1, "last": 3, "open": -1}.items()
+        ],
     )
     model = OnnxModel(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)]))
     result = next(model.graph.of_op("Negative")).outputs[0]
@@ -85,6 +104,25 @@ def test_shapes_of_rounded_activations_are_inferred(kind: str | None, scales: li
     few, back = (next(model.graph.of_op(op)).outputs[0] for op in ("QuantizeLinear", "DequantizeLinear"))
     assert few.shape == back.shape == ("b", "n", 16)
     assert (few.element_type, back.element_type) == ("u16" if kind == "UINT16" else "u8", "f32")
+
+
+@pytest.mark.parametrize("opset", [11, 17])
+@pytest.mark.parametrize("past", ["past", "no_past"])
+def test_shapes_of_projected_attention_are_inferred(opset, past):
+    """ONNX Runtime's scripts write it in opset 11."""
+    inputs = {"x": ["b", "n", 8], "w": [8, 24], "bias": [24], "no_mask": [], past: [2, "b", 4, "p", 2]}
+    out, present = shape_of("Attention", inputs, 2, opset=opset, num_heads=4)
+    assert out == ("b", "n", 8)
+    assert present[:3] == (2, "b", 4)
+    assert present[4] == 2
+    out, _ = shape_of("Attention", inputs, 2, opset=opset, num_heads=2, qkv_hidden_sizes=[8, 8, 8])
+    assert out == ("b", "n", 8)
+
+
+def test_shapes_of_embeddings_are_inferred():
+    inputs = {"ids": ["b", "n"], "no_types": [], "words": [9, 8], "places": [5, 8]}
+    norm, _, total = shape_of("EmbedLayerNormalization", inputs, 3, types={"ids": TensorProto.INT32})
+    assert norm == total == ("b", "n", 8)
 
 
 def test_shapes_of_multi_head_attention_are_inferred():
