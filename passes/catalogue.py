@@ -62,6 +62,7 @@ _ROOMS = {
         "select-branch",
         "select-rows",
         "to-openvino",
+        "unsqueeze-logits",
         "upgrade-opset",
         "widen-inputs",
     ),
@@ -99,6 +100,7 @@ _ROOMS = {
         "zero-padding",
     ),
     "shapes": (
+        "all-logits",
         "canonicalize-shapes",
         "expose-hidden-states",
         "last-logits",

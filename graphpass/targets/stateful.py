@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 from graphpass.analysis.attention.tiled_heads import find_tiled_heads
 from graphpass.analysis.caches.encoders import is_encoder
 from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.analysis.caches.last_logits import find_last_token
 from graphpass.analysis.caches.latents import find_latents
 from graphpass.analysis.caches.masks import find_masks
 from graphpass.analysis.caches.packed import flat_caches, packed_caches
@@ -54,6 +55,7 @@ class StatefulTarget(Target):
         hides_positions: Whether callers mask past positions, so that windows must not count them.
         moves_slots: Whether the runtime gives slots other positions, so that chunks must count positions.
         pages_states: Whether the runtime stores recurrent states in blocks, for which Mamba-2 must be a Loop.
+        reads_all_logits: Whether the runtime requires the logits of all tokens.
         seq2seq: Whether the runtime supports an encoder, and a decoder that stores keys and values of its states.
     """
 
@@ -74,6 +76,7 @@ class StatefulTarget(Target):
     hides_positions: ClassVar[bool] = False
     moves_slots: ClassVar[bool] = False
     pages_states: ClassVar[bool] = False
+    reads_all_logits: ClassVar[bool] = False
     encoders: ClassVar[bool] = False
 
     cache: Literal["beam", "reorder"] = "beam"
@@ -179,6 +182,7 @@ class StatefulTarget(Target):
             ),
             *_if(self.moves_slots and _has_chunks(model), "chunks-from-positions"),
             *_if(self.cuts_logits, "last-logits"),
+            *_if(self.reads_all_logits and model.analysis(find_last_token), "all-logits"),
             "set-runtime-options",  # before passes that read whether activations are scaled
             *_if(self.pages_states and _has_one_row(model), "reshape-by-constants{rows=true}"),
             *self.after_stateful,

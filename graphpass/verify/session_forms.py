@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from graphpass.analysis.attention.operators import operator_heads
+from graphpass.analysis.caches.last_logits import logits_of_rows
 from graphpass.analysis.caches.new_entries import find_new_entries
 from graphpass.analysis.equations.head_sizes import why_sizes_refused
 from graphpass.dialects.onnx.functions import own_functions
@@ -29,6 +30,7 @@ def passes_for_sessions(model: Model) -> tuple[Pass[Any], ...]:
 
     - Local functions are inlined, because analyses do not find caches inside of calls.
     - Inputs and outputs get their conventional names.
+    - Logits of each row's last token get the axis of positions.
     - Outputs with the new entries of a cache return the past as well, which sessions pass on.
     - Quantized decoders of both steps in one file are replaced by that of later steps, which also computes the first:
       inside an If, products of u8 and s8 saturate on processors without VNNI (``session.x64quantprecision`` has no
@@ -78,6 +80,8 @@ def _reasons(model: Model) -> dict[str, str | None]:
     if names := port_names(model):
         listed = ", ".join(f"{old} is {new}" for old, new in names.items() if old != new)
         reasons["name-ports"] = f"ports that are named by their use ({listed})" if listed else None
+    if model.analysis(logits_of_rows) is not None:
+        reasons["unsqueeze-logits"] = "logits without an axis of positions"
     if isinstance(model, OnnxModel) and find_new_entries(model):
         reasons["append-presents"] = "outputs with the new entries of caches, which callers append to the past"
     if is_merged(graph) and rounds_activations(model):

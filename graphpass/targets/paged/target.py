@@ -28,5 +28,6 @@ class Paged(StatefulTarget):
     expands_latents = True
     feeds_mask = False
     pages_states = True
+    reads_all_logits = True
     predict = staticmethod(rules.predict)
     observe = staticmethod(trial.observe)
