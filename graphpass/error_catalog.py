@@ -223,7 +223,8 @@ GP347 An encoder cannot be run for a comparison: the shapes of its inputs are no
   mask, and features of a fixed size.
 GP348 openvino-tokenizers or transformers cannot read or convert the tokenizer beside the model. With
   --no-tokenizer the model is converted without it.
-GP349 fix-input replaces an input by a constant: the model has no input of that name, or a dimension of it varies.
+GP349 fix-input or drop-ports cannot change a port: the model has no input or output of that name, a dimension of the
+  input varies, an operator reads it, or the output is that of a cache.
 GP350 `graphpass convert` made a model that breaks the target's contract, mostly by attention that the runtime does not
   fuse with the cache. --allow-unfused writes it; `graphpass check` then reports each finding, the first node
   that prevents fusion, and the rule.

@@ -54,6 +54,7 @@ _ROOMS = {
         "change-precision",
         "drop-constant-outputs",
         "drop-identities",
+        "drop-ports",
         "fix-input",
         "inline-functions",
         "fold-branches",

@@ -336,7 +336,9 @@ def _convert(
 def _compare(target: Target, plan: _Plan, results: tuple[Model, ...], proof: Proof, prepared: Model) -> Comparison:
     """Return the comparison with the input; for a split, also of the model before."""
     from graphpass.analysis.caches.encoders import is_encoder
+    from graphpass.engine.manager import PassManager
     from graphpass.ir.model import Model
+    from graphpass.passes.convert.drop_ports import DropPorts
     from graphpass.runtime.backends.encoder_decoder import EncoderDecoderModels
     from graphpass.verify.encoder_decoder import compare_encoder_decoders
     from graphpass.verify.on_device import compare_on_device
@@ -347,10 +349,13 @@ def _compare(target: Target, plan: _Plan, results: tuple[Model, ...], proof: Pro
     if isinstance(reference, Model):
         # An encoder computes different outputs for a whole text and for its prefix.
         examine = not reference.analysis(is_encoder)
+        drops = tuple(each for part in plan.parts for each in part.passes if isinstance(each, DropPorts))
+        reference = PassManager(drops).run(reference).model if drops else reference
         options = {**proof.settings, "examine": examine, "padding": target.reads_padding}
         whole = compare_on_device(reference, prepared, target.proving_device, **options)
         notes = (note for model in plan.inputs.values() for note in notes_on_form(model))
-        whole = replace(whole, skipped=(*whole.skipped, *notes))
+        dropped = (f"output {name}, which drop-ports removes" for each in drops for name in each.outputs)
+        whole = replace(whole, skipped=(*whole.skipped, *notes, *dropped))
         if target.split is None or not whole.passed:
             return whole
         return whole.followed_by(compare_pair(reference, results[0], results[1], target.split))

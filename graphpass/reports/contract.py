@@ -112,6 +112,8 @@ def hold_to_contract(
         PassFailedError: GP405, a condition of the contract does not hold.
         BrokenContractError: GP350, a finding breaks the contract.
     """
+    from graphpass.analysis.caches.extra_outputs import extra_outputs
+    from graphpass.engine.syntax import quote
     from graphpass.targets import check_model
 
     target.require_contract(model)
@@ -123,6 +125,9 @@ def hold_to_contract(
         more = f", and {len(flaws) - 1} more" if len(flaws) > 1 else ""
         message = f"the result does not keep the contract of target {report.target}: {flaws[0]}{more}"
         hint = "--allow-unfused writes the result anyway; graphpass check then prints all findings"
+        if extra := extra_outputs(model):
+            names = ",".join(map(quote, extra))
+            hint = f"outputs may prevent fusion: run drop-ports{{outputs=[{names}]}} if no program reads them; {hint}"
         raise BrokenContractError("GP350", message, hint, report)
     return report
 

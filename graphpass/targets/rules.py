@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from graphpass.analysis.attention.find import find_attention
 from graphpass.analysis.attention.types import Attention
 from graphpass.dialects.attributes import native_attributes
 from graphpass.engine.conditions import ONNX, OPSET_13
 from graphpass.engine.findings import Finding, Verdict
+from graphpass.engine.syntax import quote
 from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Cache, Inventory
 from graphpass.ir.graph import Graph
@@ -74,6 +75,18 @@ def later_steps(model: Model) -> Model | None:
 
     assert isinstance(model, OnnxModel)
     return with_branch(model, BRANCH, True)
+
+
+def drop_ports(outputs: Iterable[str], inputs: Iterable[str] = ()) -> tuple[str, ...]:
+    """Return the pass that drops outputs and unread inputs, as text.
+
+    Args:
+        outputs: Names of outputs.
+        inputs: Names of inputs.
+    """
+    named = {"outputs": tuple(outputs), "inputs": tuple(inputs)}
+    options = [f"{option}=[{','.join(map(quote, names))}]" for option, names in named.items() if names]
+    return (f"drop-ports{{{','.join(options)}}}",) if options else ()
 
 
 def require_fused(attention: Attention) -> None:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from graphpass.analysis.attention.tiled_heads import find_tiled_heads
 from graphpass.analysis.caches.encoders import is_encoder
+from graphpass.analysis.caches.extra_outputs import extra_outputs
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.last_logits import find_last_token
 from graphpass.analysis.caches.latents import find_latents
@@ -29,7 +30,7 @@ from graphpass.ir.model import Model
 from graphpass.ir.operators import quantized_bits
 from graphpass.ir.quantizers import rounds_activations
 from graphpass.ir.values import fixed_size
-from graphpass.targets.rules import encoder_error, later_steps, upgrade_opset
+from graphpass.targets.rules import drop_ports, encoder_error, later_steps, upgrade_opset
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ class StatefulTarget(Target):
         moves_slots: Whether the runtime gives slots other positions, so that chunks must count positions.
         pages_states: Whether the runtime stores recurrent states in blocks, for which Mamba-2 must be a Loop.
         reads_all_logits: Whether the runtime requires the logits of all tokens.
+        generates: Whether the runtime reads only logits, and states of tokens.
         seq2seq: Whether the runtime supports an encoder, and a decoder that stores keys and values of its states.
     """
 
@@ -77,6 +79,7 @@ class StatefulTarget(Target):
     moves_slots: ClassVar[bool] = False
     pages_states: ClassVar[bool] = False
     reads_all_logits: ClassVar[bool] = False
+    generates: ClassVar[bool] = False
     encoders: ClassVar[bool] = False
 
     cache: Literal["beam", "reorder"] = "beam"
@@ -150,6 +153,7 @@ class StatefulTarget(Target):
         has_loops = any(model.graph.of_op("LinearAttention", "Loop", "Scan", "TensorIterator"))
         names = [
             *_to_openvino(model),
+            *(drop_ports(model.analysis(extra_outputs)) if self.generates else ()),
             *_if(narrow_inputs(model.graph), "widen-inputs"),
             *_if(_chooses_tables(model), "select-rows"),
             *_if(has_loops or has_chunks, "fuse-gated-delta-net"),

@@ -28,6 +28,7 @@ class NPU(StatefulTarget):
     no_reorder = ("NPUW does not support inputs that move slots of caches", f"omit cache=reorder; {GO_BACK}")
     feeds_positions = True
     moves_slots = True
+    generates = True
     before_attention = ("mask-padding", "densify-experts", "lower-mvn", "widen-dequantization")
     after_stateful = (
         *("split-value-transposes", "read-length-from-keys"),

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from graphpass.analysis.caches.encoders import is_encoder
+from graphpass.analysis.caches.extra_outputs import extra_outputs
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.packed import packed_caches
 from graphpass.engine.findings import Finding, Observation
@@ -22,6 +23,7 @@ from graphpass.targets.ort.genai_config import (
     are_caches_named,
     genai_config,
     require_sizes,
+    unread_inputs,
     why_no_generic_decoder,
 )
 from graphpass.targets.ort.genai_draft import copy_draft, draft_files
@@ -36,7 +38,7 @@ from graphpass.targets.ort.genai_whisper import (
     why_no_whisper,
 )
 from graphpass.targets.ort.target import ORT
-from graphpass.targets.rules import encoder_error, require_onnx
+from graphpass.targets.rules import drop_ports, encoder_error, require_onnx
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,11 @@ class ORTGenAI(ORT):
         if model.analysis(is_encoder):
             raise encoder_error(self.name, "ort")
         refused = any(value.element_type != "i32" for value in narrow_inputs(model.graph))
-        passes = (*(parse("widen-inputs") if refused else ()), *super().pipeline(model))
+        steps = [
+            *drop_ports(model.analysis(extra_outputs), unread_inputs(model)),
+            *(["widen-inputs"] if refused else []),
+        ]
+        passes = (*parse(",".join(steps)), *super().pipeline(model))
         require_sizes(model, model.path, self.context)
         if EMBEDDINGS in model.graph.parameters:
             require_tokens(model, model.path)

@@ -17,7 +17,7 @@ from graphpass.errors import PreconditionError, UnsupportedError
 from graphpass.ir.cache import BHSD, Cache
 from graphpass.ir.inputs import EMBEDDINGS, TARGET_STATES, TOKEN_INPUTS, token_input
 from graphpass.ir.model import Model
-from graphpass.ir.values import fixed_size
+from graphpass.ir.values import INTEGERS, fixed_size
 from graphpass.targets.consumers.ort_genai import template_of
 from graphpass.targets.ort.context import configuration, context_length
 from graphpass.targets.ort.genai_draft import draft_section
@@ -191,6 +191,23 @@ def are_caches_named(model: Model) -> bool:
     return any(states.values()) or all({cache.index for cache in group} == layers for group in (keys, values))
 
 
+def _unfed(model: Model) -> list[str]:
+    """Return the inputs that onnxruntime-genai does not feed."""
+    read = {cache.read for cache in analyze_caches(model).caches}
+    return [port.name for port in model.inputs if port.name not in read and port.name not in _FED]
+
+
+def unread_inputs(model: Model) -> tuple[str, ...]:
+    """Return the integer inputs that neither an operator reads nor onnxruntime-genai feeds.
+
+    Args:
+        model: An ONNX model.
+    """
+    graph = model.graph
+    unread = (name for name in _unfed(model) if not graph.uses(graph.parameters[name]))
+    return tuple(name for name in unread if graph.parameters[name].element_type in INTEGERS)
+
+
 def why_no_generic_decoder(model: Model) -> str | None:
     """Return why onnxruntime-genai's generic decoder does not support ``model``; ``None`` if it does."""
     inventory = analyze_caches(model)
@@ -199,8 +216,7 @@ def why_no_generic_decoder(model: Model) -> str | None:
     taken = {cache.name for cache in (*keys, *values) if cache.kind == "kv" and cache.axes == BHSD}
     taken |= {cache.name for caches in states.values() for cache in caches}
     others = [cache.name for cache in inventory.caches if cache.name not in taken]
-    fed = {cache.read for cache in inventory.caches}
-    unfed = [port.name for port in model.inputs if port.name not in fed and port.name not in _FED]
+    unfed = _unfed(model)
     windows, recurrent = ({cache.layer for cache in states[role]} for role in ("conv", "recurrent"))
     if others:
         return f"cache {others[0]} does not grow as [batch, heads, positions, head_dim]: use target ort"

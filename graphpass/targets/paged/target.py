@@ -29,5 +29,6 @@ class Paged(StatefulTarget):
     feeds_mask = False
     pages_states = True
     reads_all_logits = True
+    generates = True
     predict = staticmethod(rules.predict)
     observe = staticmethod(trial.observe)
