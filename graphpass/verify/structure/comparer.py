@@ -301,7 +301,7 @@ class Comparer:
 
 
 def _covers(rank: int, order: tuple[int, ...], window: CacheWindow | None) -> bool:
-    """Return whether an order has all axes, or all but that of a window of one element.
+    """Return whether an order has all axes, except that of a one-element window.
 
     Such a window selects the keys of a cache of keys and values.
     """
