@@ -11,6 +11,7 @@ import onnx
 
 from graphpass.dialects.onnx.shapes import shape_proxies
 from graphpass.dialects.onnx.tensors import graphs, is_small_inline
+from graphpass.dialects.onnx.unique_names import with_former_names, with_unique_names
 from graphpass.errors import UnsupportedError
 
 #: Names of the domain of the default ONNX operator set.
@@ -45,11 +46,12 @@ def inferred(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _inferred(proto: onnx.ModelProto) -> onnx.ModelProto:
+    unique, former = with_unique_names(proto)
     try:
-        known = onnx.shape_inference.infer_shapes(proto)
-        if _has_equal_names(proto) or any(_is_long(info) for graph in graphs(known) for info in _infos(graph)):
-            return known
-        return onnx.shape_inference.infer_shapes(proto, data_prop=True)
+        known = onnx.shape_inference.infer_shapes(unique)
+        if not any(_is_long(info) for graph in graphs(known) for info in _infos(graph)):
+            known = onnx.shape_inference.infer_shapes(unique, data_prop=True)
+        return with_former_names(known, former)
     except (onnx.shape_inference.InferenceError, RuntimeError, TypeError, ValueError, MemoryError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise UnsupportedError("GP310", f"the model is not valid ONNX, shape inference fails: {reason}") from error
@@ -59,16 +61,6 @@ def _infos(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.ValueIn
     yield from graph.value_info
     if isinstance(graph, onnx.GraphProto):
         yield from (*graph.input, *graph.output)
-
-
-def _has_equal_names(proto: onnx.ModelProto) -> bool:
-    """Return whether two bodies have values of one name, as in merged decoders.
-
-    onnx propagates data by name: it takes the data of such a value in one branch for that in the other.
-    """
-    bodies_of_graphs = (graph for graph in graphs(proto) if isinstance(graph, onnx.GraphProto))
-    names = [name for graph in bodies_of_graphs for node in graph.node for name in node.output if name]
-    return len(names) > len(set(names))
 
 
 def _is_long(info: onnx.ValueInfoProto) -> bool:
