@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from graphpass.analysis.attention.operators import operator_heads
+from graphpass.analysis.caches.growth import growth_of
+from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.new_entries import find_new_entries
 from graphpass.analysis.equations.head_sizes import why_sizes_refused
 from graphpass.dialects.onnx.functions import own_functions
@@ -29,6 +31,7 @@ def passes_for_sessions(model: Model) -> tuple[Pass[Any], ...]:
 
     - Local functions are inlined, because analyses do not find caches inside of calls.
     - Inputs and outputs get their conventional names.
+    - Sizes of caches that only the graph determines are declared, because sessions allocate the caches.
     - Outputs with the new entries of a cache return the past as well, which sessions pass on.
     - Quantized decoders of both steps in one file are replaced by that of later steps, which also computes the first:
       inside an If, products of u8 and s8 saturate on processors without VNNI (``session.x64quantprecision`` has no
@@ -78,6 +81,8 @@ def _reasons(model: Model) -> dict[str, str | None]:
     if names := port_names(model):
         listed = ", ".join(f"{old} is {new}" for old, new in names.items() if old != new)
         reasons["name-ports"] = f"ports that are named by their use ({listed})" if listed else None
+    if has_open_sizes(model):
+        reasons["canonicalize-shapes"] = None
     if isinstance(model, OnnxModel) and find_new_entries(model):
         reasons["append-presents"] = "outputs with the new entries of caches, which callers append to the past"
     if is_merged(graph) and rounds_activations(model):
@@ -88,6 +93,24 @@ def _reasons(model: Model) -> dict[str, str | None]:
     if normed or any(map(_has_no_kernel, graph.of_op("GroupQueryAttention"))):
         reasons["lower-operators{only=[group-query-attention]}"] = _NO_KERNEL
     return reasons
+
+
+def has_open_sizes(model: Model) -> bool:
+    """Return whether a size of a cache in place is unknown, in an OpenVINO model.
+
+    Args:
+        model: Any model; it is not modified.
+    """
+    inventory, graph = analyze_caches(model), model.graph
+    if model.dialect != "openvino" or inventory.stateful:
+        return False
+    for cache in inventory.of_kind("kv"):
+        present = None if cache.write is None else graph.writes[cache.write].source()
+        growth = growth_of(model, graph.reads[cache.read].outputs[0], present)
+        kept = [axis for axis, change in enumerate(growth) if change == "kept" and axis != cache.axes.batch]
+        if any(cache.size(axis) is None for axis in kept):
+            return True
+    return False
 
 
 def _has_no_kernel(node: Node) -> bool:

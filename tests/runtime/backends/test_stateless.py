@@ -3,7 +3,9 @@
 import numpy
 import pytest
 from support.loaded import exported
+from support.slot_caches import CAPACITY, slot_decoder
 
+from graphpass.errors import UsageError
 from graphpass.runtime import open_session
 from graphpass.runtime.backends.stateless import StatelessStore
 from graphpass.testing import tiny_model
@@ -54,3 +56,15 @@ def test_models_without_caches_read_all_tokens_again():
     results = [session.step([[7, 3]]) for session in (plain, cached)]
     assert results[0].shape[1] == 2
     numpy.testing.assert_allclose(*results, atol=1e-4)
+
+
+@pytest.mark.parametrize("dialect", ["onnx", "openvino"])
+def test_counted_slots_of_caches_of_fixed_capacity(dialect):
+    session = open_session(slot_decoder(dialect))
+    whole = session.prefill([[5, 9, 14, 3, 7]])
+    session.reset()
+    parts = [session.prefill([[5, 9, 14]]), session.step([[3, 7]])]
+    numpy.testing.assert_allclose(numpy.concatenate(parts, axis=1), whole, atol=1e-5)
+    with pytest.raises(UsageError, match=f"5 of {CAPACITY} positions are taken") as caught:
+        session.step([[1] * (CAPACITY - 4)])
+    assert caught.value.id == "GP267"
