@@ -173,13 +173,15 @@ class SizeRules(OperandSizes):
         )
 
     def _reshape(self, node: Node) -> Inferred:
-        shape, target = self.shape(node.inputs[0]), self.content(node.inputs[1])
+        shape, target = self.shape(node.inputs[0]), self.integers(node.inputs[1])
         if target is None:
             return None
         source = shape or ()
         sizes: list[Expr | None] = []
         for axis, size in enumerate(target):
-            if size is ZERO and node.attributes.get("special_zero", True):
+            if size is None:
+                sizes.append(None)  # a product of dimensions, for example
+            elif size is ZERO and node.attributes.get("special_zero", True):
                 sizes.append(source[axis] if axis < len(source) else None)
             else:
                 sizes.append(size if is_natural(size) or (size is not _REST and not self.proves) else None)

@@ -32,6 +32,9 @@ SIZES = {
     "%y = Reshape(%x, [0, -1, 2])": "b, 3n, 2",
     "%t = Concat(%l, [-1]) {axis=0}\n%y = Reshape(%x, %t)": "n, 6b",
     "%y = Reshape(%x, [-1, 6])": "?, 6",
+    # The product of two lengths is not linear, but the other size is known.
+    "%t = Transpose(%p) {order=[0, 2, 1]}\n%u = MatMul(%x, %t)\n%k2 = ShapeOf(%p)\n%e = Gather(%k2, [1]) {axis=0}\n"
+    "%r = Gather(%s, [0]) {axis=0}\n%m = Multiply(%r, %l)\n%n = Concat(%m, %e) {axis=0}\n%y = Reshape(%u, %n)": "?, p",
     "%t = Concat([1], %l, [6]) {axis=0}\n%y = Broadcast(%one, %t)": "b, n, 6",
     "%z = Squeeze(%l) {axes=[0]}\n%y = Range(0, %z, 1)": "n",
     "%z = Squeeze(%l) {axes=[0]}\n%y = Range(2, %z, 1)": "?",
