@@ -58,9 +58,9 @@ class StatelessStore(CacheStore):
             cache for cache in inventory.caches if cache.name not in inventory.windowed and cache.capacity is None
         )
 
-        capacities = {cache.capacity for cache in self.growing}
-        # Slots from the count on are written in place.
-        self._capacity = capacities.pop() if self.inputs.counts_past and len(capacities) == 1 else None
+        # Slots from the count on are written in place, in a layer with a window also.
+        capacities = [cache.capacity for cache in self.growing if cache.capacity is not None]
+        self._capacity = min(capacities, default=None) if self.inputs.counts_past else None
         self.request = open_request(model, device, backend)
 
     def check_room(self, count: int, length: int) -> None:
