@@ -152,7 +152,7 @@ def _gather(node: Node, rank: int) -> AxisEffect | None:
 
 def _broadcast(node: Node, rank: int) -> AxisEffect | None:
     source = node.inputs[0]
-    if source is None or source.rank is None or source.rank > rank or node.attributes.get("mode") == "explicit":
+    if source is None or source.rank is None or source.rank > rank or len(node.inputs) > 2:
         return None
     new = rank - source.rank
     return AxisEffect("copy", (*(None,) * new, *range(source.rank)), tuple(range(rank)))

@@ -75,6 +75,7 @@ def _require_steps(model: Model) -> None:
 def _forms(model: Model) -> tuple[Pass[Any], ...]:
     """Return passes that rewrite the forms in ``model`` that analyses do not support."""
     from graphpass.dialects.onnx.model import OnnxModel
+    from graphpass.passes.caches.counted_slots import find_counted_slots
     from graphpass.passes.caches.grow_caches import GrowCaches, written_in_place
     from graphpass.passes.convert.drop_identities import DropIdentities, copies
     from graphpass.passes.convert.fold_branches import FoldBranches, decided_branches
@@ -82,6 +83,9 @@ def _forms(model: Model) -> tuple[Pass[Any], ...]:
 
     taken: tuple[Pass[Any], ...] = (DropIdentities(),) if any(True for _ in copies(model.graph)) else ()
     taken += (FoldBranches(),) if any(True for _ in decided_branches(model)) else ()
+    if find_counted_slots(model) is not None:
+        # Guards read the masks over slots, which the pass replaces.
+        return (*taken, *_guards(model), GrowCaches())
     if isinstance(model, OnnxModel):
         return (*taken, GrowCaches()) if written_in_place(model) else taken
     is_odd = any(True for find in (expanded, counted) for _ in find(model.graph))
@@ -93,9 +97,13 @@ def _idle(model: Model) -> tuple[Pass[Any], ...]:
     from graphpass.analysis.caches.step_tokens import unread_outputs
     from graphpass.passes.convert.drop_constant_outputs import DropConstantOutputs
     from graphpass.passes.convert.fix_input import FixInput
-    from graphpass.passes.masks.drop_row_guards import GUARD, DropRowGuards
     from graphpass.runtime.sessions.inputs import idle_inputs
 
     constant: tuple[Pass[Any], ...] = (DropConstantOutputs(),) if unread_outputs(model) else ()
-    guards = (DropRowGuards(),) if any(True for _ in GUARD.find(model.graph)) else ()
-    return (*(FixInput(input=name) for name in idle_inputs(model)), *constant, *guards)
+    return (*(FixInput(input=name) for name in idle_inputs(model)), *constant, *_guards(model))
+
+
+def _guards(model: Model) -> tuple[Pass[Any], ...]:
+    from graphpass.passes.masks.drop_row_guards import GUARD, DropRowGuards
+
+    return (DropRowGuards(),) if any(True for _ in GUARD.find(model.graph)) else ()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from graphpass.analysis.attention.operators import operator_heads
+from graphpass.analysis.caches.growth import growth_of
+from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.last_logits import logits_of_rows
 from graphpass.analysis.caches.new_entries import find_new_entries
 from graphpass.analysis.equations.head_sizes import why_sizes_refused
@@ -30,6 +32,7 @@ def passes_for_sessions(model: Model) -> tuple[Pass[Any], ...]:
 
     - Local functions are inlined, because analyses do not find caches inside of calls.
     - Inputs and outputs get their conventional names.
+    - Sizes of caches that only the graph determines are declared, because sessions allocate the caches.
     - Logits of each row's last token get the axis of positions.
     - Outputs with the new entries of a cache return the past as well, which sessions pass on.
     - Quantized decoders of both steps in one file are replaced by that of later steps, which also computes the first:
@@ -80,6 +83,8 @@ def _reasons(model: Model) -> dict[str, str | None]:
     if names := port_names(model):
         listed = ", ".join(f"{old} is {new}" for old, new in names.items() if old != new)
         reasons["name-ports"] = f"ports that are named by their use ({listed})" if listed else None
+    if has_open_sizes(model):
+        reasons["canonicalize-shapes"] = None
     if model.analysis(logits_of_rows) is not None:
         reasons["unsqueeze-logits"] = "logits without an axis of positions"
     if isinstance(model, OnnxModel) and find_new_entries(model):
@@ -92,6 +97,24 @@ def _reasons(model: Model) -> dict[str, str | None]:
     if normed or any(map(_has_no_kernel, graph.of_op("GroupQueryAttention"))):
         reasons["lower-operators{only=[group-query-attention]}"] = _NO_KERNEL
     return reasons
+
+
+def has_open_sizes(model: Model) -> bool:
+    """Return whether a size of a cache in place is unknown, in an OpenVINO model.
+
+    Args:
+        model: Any model; it is not modified.
+    """
+    inventory, graph = analyze_caches(model), model.graph
+    if model.dialect != "openvino" or inventory.stateful:
+        return False
+    for cache in inventory.of_kind("kv"):
+        present = None if cache.write is None else graph.writes[cache.write].source()
+        growth = growth_of(model, graph.reads[cache.read].outputs[0], present)
+        kept = [axis for axis, change in enumerate(growth) if change == "kept" and axis != cache.axes.batch]
+        if any(cache.size(axis) is None for axis in kept):
+            return True
+    return False
 
 
 def _has_no_kernel(node: Node) -> bool:

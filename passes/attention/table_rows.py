@@ -106,7 +106,8 @@ def _gather_unsqueezed(write: Writer, match: Match) -> Handle:
 def _adds_to_rows(graph: Graph, match: Match) -> bool:
     if match["row"].rank != 1 or not is_table(graph, match["table"]):
         return False
-    uses = graph.uses(match.node.outputs[0])
+    reached = graph.forward(match.node.outputs, lambda use: use.node.outputs if use.node.op in CASTS else ())
+    uses = [use for use in reached if use.node.op not in CASTS]
     return all(use.node.op in ARITHMETIC and use.node.source(1 - use.port).rank == 3 for use in uses)
 
 

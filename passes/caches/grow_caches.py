@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.inputs import token_input
@@ -14,37 +13,52 @@ from graphpass.ir.rewriter import Rewriter
 from graphpass.ir.types import Dimension
 from graphpass.ir.values import fixed_size
 from graphpass.ir.writer import Handle
+from graphpass.passes.caches.counted_slots import find_counted_slots, grow
 
 _QUERY, _KEY, _VALUE, _MASK, _LENGTHS = 0, 1, 2, 3, 6
 _PAST, _NEW, _START = range(3)
 
 
 @dataclass(frozen=True)
-class GrowCaches(Pass[OnnxModel]):
+class GrowCaches(Pass[Model]):
     """Replace caches of fixed capacity by growing caches: the inverse of `static-cache`.
 
-    Models with a shared buffer as past and present (mobius with a static cache) write new positions by TensorScatter;
-    ONNX's Attention reads the number of positions in use. Runtimes that manage caches themselves require growing
-    caches.
+    Runtimes that manage caches themselves require growing caches. Two forms are supported:
+
+    - Models with a shared buffer as past and present (mobius with a static cache) write new positions by TensorScatter;
+      ONNX's Attention reads the number of positions in use.
+    - transformers' StaticCache scatters new positions to the slots from an input on that counts the past, and the mask
+      hides later slots. The count is computed from the other inputs instead, and masks are written for positions.
 
     Shapes:
         cache ``[batch, capacity, heads * head_dim]`` or ``[batch, heads, capacity, head_dim]``; afterwards
-        ``[batch, heads, past, head_dim]``. attention_mask i64 ``[batch, total]`` is a new input, which replaces the
-        number of positions of each row.
+        ``[batch, heads, past, head_dim]``. With TensorScatter, attention_mask i64 ``[batch, total]`` is a new input,
+        which replaces the number of positions of each row.
 
     Before:
-        TensorScatter(past, key, start) = present -> Attention(query, ., value, number of positions), causal
+        TensorScatter(past, key, start) = present -> Attention(query, ., value, number of positions), causal;
+        ScatterElementsUpdate(past, count + Range(0, length), key) = present -> attention(query, ., value, mask)
     After:
-        result, present = Attention(query, key, value, attention_mask, past), causal
+        result, present = Attention(query, key, value, attention_mask, past), causal;
+        Concat(past, key) = present -> attention(query, ., value, mask)
     """
 
     name = "grow-caches"
-    dialect = "onnx"
 
-    def run(self, model: OnnxModel) -> Done | Skipped:
+    def run(self, model: Model) -> Done | Skipped:
+        slots = find_counted_slots(model)
+        if slots is not None:
+            rewriter = model.rewriter()
+            grow(model, rewriter, slots)
+            rewriter.finish()
+            rewriter = model.rewriter()
+            for name in slots.counters:
+                rewriter.drop_input(name)
+            rewriter.finish()
+            return Done({"caches grown": len(slots.caches)})
         nodes = written_in_place(model)
         if not nodes:
-            return Skipped("the model has no caches that only TensorScatter and causal attention use")
+            return Skipped("no attention reads caches that are written in place at counted slots")
         graph, rewriter = model.graph, model.rewriter()
         counters = {str(graph.producer(value).name) for node in nodes for value in _counters(graph, node)}
         tokens = token_input(graph)

@@ -157,8 +157,8 @@ class WindowWriter:
         phi3_sliding_mask.cpp (openvino 2026.4.1) corrects ``And(And(., Greater), LessEqual)`` for padded prompts.
         """
         write = self._rewriter.under(f"{window.node.name}/window_mask")
-        seen = self._within(write, window.mask)
         yes = write.number(True, "boolean", "true")
+        seen = yes if window.mask.window is window.mask.chunk is None else self._within(write, window.mask)
         others = [write.op("LessEqual", *self._slots, label="causal"), yes]
         if window.mask.is_padded:
             padding = self._rewriter.graph.parameters["attention_mask"]

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 from onnx import helper
+from support.slot_caches import slot_decoder
 
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.engine.target import Target
@@ -41,6 +42,12 @@ BODY = "%x = Parameter : f32[b, n, 4]\n%y = Relu(%x)\nResult(%y) {name=logits}\n
 def test_passes_follow_from_the_model(text, names):
     passes = pipeline_for(Plain(), parse_model(text))
     assert [each.name for each in passes] == names
+
+
+def test_guards_are_dropped_before_the_masks_over_slots():
+    assert [each.name for each in pipeline_for(Plain(), slot_decoder("openvino"))] == ["grow-caches"]
+    guarded = slot_decoder("onnx", is_guarded=True)
+    assert [each.name for each in pipeline_for(Plain(), guarded)] == ["drop-row-guards", "grow-caches"]
 
 
 def test_targets_select_passes_on_the_model_after_these():

@@ -2,8 +2,10 @@
 
 from support.models import export, exporters, reference
 from support.reference_tokens import greedy_tokens
+from support.slot_caches import CAPACITY, slot_decoder
 
 import graphpass
+from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.engine.manager import PassManager
 from graphpass.engine.pipeline import format_passes
 from graphpass.io import load
@@ -39,3 +41,11 @@ def test_a_paged_reference_is_compared_in_its_other_form():
     comparison = graphpass.verify(reference, candidate, steps=2)
     assert comparison.passed
     assert "operators without a kernel on the CPU: the reference ran after unpage-caches" in comparison.skipped
+
+
+def test_sizes_of_caches_that_only_the_graph_determines_are_declared():
+    model = slot_decoder("openvino", is_open=True)
+    assert {cache.capacity for cache in analyze_caches(model).caches} == {None}
+    assert format_passes(passes_for_sessions(model)) == "canonicalize-shapes"
+    assert {cache.capacity for cache in analyze_caches(in_session_form(model)).caches} == {CAPACITY}
+    assert passes_for_sessions(slot_decoder("openvino")) == ()

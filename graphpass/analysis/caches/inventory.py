@@ -9,6 +9,7 @@ from graphpass.analysis.attention.reads import Read, attention_reads
 from graphpass.analysis.caches.blocks import attention_blocks, beyond_reach, with_windows
 from graphpass.analysis.caches.classify import CacheCase, Classification, classify, read_only
 from graphpass.analysis.caches.declared import apply_declarations
+from graphpass.analysis.caches.growth import growth_of
 from graphpass.analysis.caches.pairs import Pair, find_pairs, history_of, is_stateful, may_be_past, unpaired_ports
 from graphpass.analysis.symbolic.sizes import infer_sizes
 from graphpass.ir.bodies import inlined
@@ -87,7 +88,10 @@ def _with_sizes(model: Model, pair: Pair, classification: Classification) -> Cla
     cache, sizes = classification.cache, model.analysis(infer_sizes).shape(pair.past)
     if cache.kind not in {"kv", "linear"} or cache.shape is None or sizes is None:
         return classification
-    own = {cache.axes.batch, cache.axes.sequence}
+    sequence, growth = cache.axes.sequence, growth_of(model, pair.past, pair.present)
+    # A cache that is written in place has a fixed number of positions, whether declared or not.
+    is_fixed = sequence is not None and sequence < len(growth) and growth[sequence] == "fixed"
+    own = {cache.axes.batch} if is_fixed else {cache.axes.batch, sequence}
     shape = tuple(
         number if isinstance(number := size.as_number, int) and axis not in own else declared
         for axis, (declared, size) in enumerate(zip(cache.shape, sizes, strict=True))

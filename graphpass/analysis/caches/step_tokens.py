@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from graphpass.analysis.attention.find import find_attention
+from graphpass.analysis.caches.counters import counter_candidates, find_counters
 from graphpass.analysis.caches.kept_logits import kept_logits
 from graphpass.analysis.caches.packed import flat_caches
 from graphpass.analysis.caches.states import shifted_in
+from graphpass.analysis.caches.step_lengths import step_elements
 from graphpass.analysis.symbolic.folding import fold_scalar, starts_at_first
 from graphpass.analysis.symbolic.hidden_size import row_size
 from graphpass.ir.cache import Cache, Inventory
@@ -41,6 +43,7 @@ class StepTokens:
         returned: Outputs that return inputs of ``passed_on``, and outputs that depend on no input or variable.
         starts: Inputs with the slot of the first new token of each row, ``[batch]``.
         totals: Inputs with the number of positions of each row, new tokens included, ``[batch]``.
+        counters: Inputs with the number of positions before the step, which outputs of ``returned`` return after it.
         levels: Number of features of each token of an image, besides its embedding.
         states: Number of elements of a target's states that a draft reads with each token id.
     """
@@ -54,6 +57,7 @@ class StepTokens:
     returned: frozenset[str] = frozenset()
     starts: frozenset[str] = frozenset()
     totals: frozenset[str] = frozenset()
+    counters: frozenset[str] = frozenset()
     levels: int = 0
     states: int = 0
 
@@ -77,6 +81,8 @@ def find_step_tokens(model: Model, inventory: Inventory) -> StepTokens:
     pasts += [past for _, past in packed]
     rolls = [shifted_in(graph, past, in_loops=False) for past in pasts]
     passed_on = dict(_passed_on(graph))
+    counters = find_counters(step_elements(model, inventory.caches)) if counter_candidates(graph) else {}
+    counts = [result.name for results in counters.values() for result in results]
     return StepTokens(
         one_by_one=any(node is not None and node.op == "Roll" for node in rolls),
         rows_one_by_one=model.dialect == "onnx"
@@ -85,9 +91,10 @@ def find_step_tokens(model: Model, inventory: Inventory) -> StepTokens:
         packed_windows=frozenset(size for size, past in packed if shifted_in(graph, past)),
         passed_on=frozenset(passed_on),
         kept=kept_logits(graph),
-        returned=constant_outputs(graph).union(*passed_on.values()),
+        returned=constant_outputs(graph).union(counts, *passed_on.values()),
         starts=_fed_to(graph, "TensorScatter", _START),
         totals=_fed_to(graph, "Attention", _IN_USE),
+        counters=frozenset(counters),
         levels=visual_levels(graph),
         states=row_size(model, TARGET_STATES) or 0,
     )

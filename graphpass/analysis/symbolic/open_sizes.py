@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import reduce
 from typing import Any
 
-from graphpass.analysis.symbolic.bounds import quotient
+from graphpass.analysis.symbolic.bounds import is_natural, quotient
 from graphpass.analysis.symbolic.elements import Elements, UnknownError
 from graphpass.analysis.symbolic.expressions import (
     ONE,
@@ -73,6 +73,28 @@ def _pad(elements: Elements, node: Node, axis: int) -> Expr | None:
 def _range(elements: Elements, node: Node, _: int) -> Expr | None:
     start, stop, step = (elements.of(node.source(port), ()) for port in range(3))
     return subtract(stop, start) if step is ONE else None
+
+
+def _slice(elements: Elements, node: Node, axis: int) -> Expr | None:
+    """Return the number of elements of a Slice of step 1; ``None`` if unknown."""
+    size, axes = elements.shape(node.source())[axis], node.attributes.get("axes", ())
+    place = next((place for place, own in enumerate(axes) if own % (node.outputs[0].rank or 1) == axis), None)
+    steps = node.input(node.attributes["steps_port"])
+    if place is None or (steps is not None and elements.of(steps, (number(place),)) is not ONE):
+        return None
+    start, stop = (_within(elements.of(node.source(port), (number(place),)), size) for port in (1, 2))
+    if start is None or stop is None:
+        return None
+    count = subtract(stop, start)
+    return count if start is ZERO or is_natural(count) else None
+
+
+def _within(index: Expr, size: Expr) -> Expr | None:
+    """Return a Slice's index between 0 and ``size``; ``None`` if lengths decide."""
+    if is_natural(subtract(index, size)):
+        return size
+    is_inside = index is ZERO or (is_natural(index) and is_natural(subtract(size, index)))
+    return index if is_inside else None
 
 
 def _tile(elements: Elements, node: Node, axis: int) -> Expr:
@@ -159,5 +181,6 @@ RULES: dict[str, Callable[[Elements, Node, int], Expr | None]] = {
     "Pad": _pad,
     "Range": _range,
     "Reshape": _reshape,
+    "Slice": _slice,
     "Tile": _tile,
 }

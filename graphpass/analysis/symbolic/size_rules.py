@@ -152,7 +152,8 @@ class SizeRules(OperandSizes):
     def _broadcast_to(self, node: Node) -> Inferred:
         """Return a Broadcast's sizes; in modes other than ``numpy``, target sizes may be 1."""
         shape, target = self.shape(node.inputs[0]), self.content(node.inputs[1])
-        if self.proves and node.attributes.get("mode") == "numpy":
+        if len(node.inputs) > 2 or (self.proves and node.attributes.get("mode") == "numpy"):
+            # Input 2 maps the axes, which are not aligned to the last ones.
             return target
         if self.proves and shape is not None and target is not None and len(shape) == len(target):
             # Exporters do not broadcast axes of size 1 to a sum of lengths: the axis already has that size.
@@ -172,13 +173,15 @@ class SizeRules(OperandSizes):
         )
 
     def _reshape(self, node: Node) -> Inferred:
-        shape, target = self.shape(node.inputs[0]), self.content(node.inputs[1])
+        shape, target = self.shape(node.inputs[0]), self.integers(node.inputs[1])
         if target is None:
             return None
         source = shape or ()
         sizes: list[Expr | None] = []
         for axis, size in enumerate(target):
-            if size is ZERO and node.attributes.get("special_zero", True):
+            if size is None:
+                sizes.append(None)  # a product of dimensions, for example
+            elif size is ZERO and node.attributes.get("special_zero", True):
                 sizes.append(source[axis] if axis < len(source) else None)
             else:
                 sizes.append(size if is_natural(size) or (size is not _REST and not self.proves) else None)
@@ -223,9 +226,21 @@ class SizeRules(OperandSizes):
             for pair in [] if self.proves else zip(key[:-2], content[:-2], strict=False):
                 if ONE not in pair:
                     self._equal.join(*pair)
+        if key and mask and not self.proves and ONE not in (key[-2], mask[-1]):
+            self._equal.join(key[-2], mask[-1])
         padded = (ONE,) * (len(query) - len(mask)) + mask
         sizes = [size if padded[axis] in {ONE, size} else None for axis, size in enumerate(query[:-1])]
         return (*sizes, content[-1] if content else None)
+
+    def _scattered(self, node: Node) -> Inferred:
+        """Return the data's sizes; updates are assumed to span all axes but the indexed one."""
+        shape, updates = self.shape(node.inputs[0]), self.shape(node.inputs[2])
+        axis = node.attributes.get("axis")
+        if shape is not None and updates is not None and axis is not None and not self.proves:
+            for place, (size, written) in enumerate(zip(shape, updates, strict=False)):
+                if place != axis % len(shape) and as_dimension(size) is not None and written.op == "number":
+                    self._equal.join(size, written)
+        return shape
 
     def _add(self, node: Node) -> Inferred:
         # Sequences of token embeddings and position embeddings have equal lengths.
@@ -339,6 +354,7 @@ _RULES: dict[str, Callable[[SizeRules, Node], Inferred]] = {
     "Broadcast": SizeRules._broadcast_to,
     **dict.fromkeys(MATRIX_PRODUCTS, SizeRules._matmul),
     "ScaledDotProductAttention": SizeRules._attention,
+    "ScatterElementsUpdate": SizeRules._scattered,
     "ConstantOfShape": SizeRules._filled,
     "Flatten": SizeRules._flattened,
     "GatherND": SizeRules._gathered,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def with_unique_names(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, str]]:
-    """Rename values of bodies that have the name of another body's value, as in merged decoders.
+    """Rename values of bodies with equal names, which merged decoders have.
 
     onnx propagates data by name: it takes the data of such a value in one branch for that in the other.
 

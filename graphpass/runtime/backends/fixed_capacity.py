@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from graphpass.errors import UnsupportedError, UsageError
+from graphpass.errors import UnsupportedError
 from graphpass.runtime.backends.buffers import move_entries
-from graphpass.runtime.sessions.cache_store import CacheStore, check_editable
+from graphpass.runtime.sessions.cache_store import CacheStore, check_editable, require_room
 from graphpass.runtime.sessions.inputs import Array, numpy_type, require_written
 
 if TYPE_CHECKING:
@@ -45,14 +45,7 @@ class FixedCapacityStore(CacheStore):
             require_written(cache)
 
     def check_room(self, count: int, length: int) -> None:
-        room = self.capacity if length else self.prompt
-        if length + count > room:
-            more = "or convert the model again with a larger capacity"
-            if not length:
-                message = f"a prompt of {count} tokens does not fit: the capacity is {room}"
-                raise UsageError("GP267", message, f"shorten the prompt, {more}")
-            reason = f"{count} more tokens do not fit: {length} of {room} positions are taken"
-            raise UsageError("GP267", reason, f"rewind or reset, {more}")
+        require_room(count, length, self.capacity if length else self.prompt)
 
     def read(self, cache: Cache) -> Array:
         memory = self.buffers[cache.read]

@@ -11,7 +11,7 @@ from graphpass.ir.types import shape_text
 from graphpass.runtime.backends.buffers import CacheBuffer
 from graphpass.runtime.backends.device import Device
 from graphpass.runtime.backends.request import open_request
-from graphpass.runtime.sessions.cache_store import CacheStore, does_not_grow
+from graphpass.runtime.sessions.cache_store import CacheStore, does_not_grow, require_room
 from graphpass.runtime.sessions.inputs import Array, StepInputs, numpy_type, require_written
 
 if TYPE_CHECKING:
@@ -58,7 +58,14 @@ class StatelessStore(CacheStore):
             cache for cache in inventory.caches if cache.name not in inventory.windowed and cache.capacity is None
         )
 
+        # Slots from the count on are written in place, in a layer with a window also.
+        capacities = [cache.capacity for cache in self.growing if cache.capacity is not None]
+        self._capacity = min(capacities, default=None) if self.inputs.counts_past else None
         self.request = open_request(model, device, backend)
+
+    def check_room(self, count: int, length: int) -> None:
+        if self._capacity is not None:
+            require_room(count, length, self._capacity)
 
     def run(self, step: StepInputs) -> dict[str, Array]:
         self._make_buffers(step.batch)

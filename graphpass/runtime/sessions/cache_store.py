@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from graphpass.analysis.caches.encoders import is_encoder
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.step_tokens import find_step_tokens
-from graphpass.errors import UnsupportedError
+from graphpass.errors import UnsupportedError, UsageError
 from graphpass.ir.inputs import token_input
 from graphpass.ir.values import fixed_size
 from graphpass.runtime.sessions.inputs import InputPlan
@@ -281,6 +281,27 @@ def _without_fixed_rows(cache: Cache) -> Cache:
     if cache.kind not in {"linear", "unknown"}:
         return cache
     return cache if cache.size(axis) is None else replace(cache, axes=replace(cache.axes, batch=None))
+
+
+def require_room(count: int, length: int, capacity: int) -> None:
+    """Raise if new tokens do not fit into caches of fixed capacity.
+
+    Args:
+        count: Number of new tokens of each row.
+        length: Number of slots before them.
+        capacity: Number of slots.
+
+    Raises:
+        UsageError: GP267, the tokens do not fit.
+    """
+    if length + count <= capacity:
+        return
+    more = "or convert the model again with a larger capacity"
+    if not length:
+        message = f"a prompt of {count} tokens does not fit: the capacity is {capacity}"
+        raise UsageError("GP267", message, f"shorten the prompt, {more}")
+    reason = f"{count} more tokens do not fit: {length} of {capacity} positions are taken"
+    raise UsageError("GP267", reason, f"rewind or reset, {more}")
 
 
 def check_editable(inventory: Inventory, *, written_in_place: bool = False) -> None:

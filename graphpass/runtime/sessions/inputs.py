@@ -90,6 +90,7 @@ class InputPlan:
         batch: Fixed batch size; ``None`` if it is dynamic.
         takes_mask: Whether an ``attention_mask`` can exclude padding.
         takes_rows: Whether the model can gather rows of its caches (``beam_idx``).
+        counts_past: Whether an input counts the positions before the step, as with caches of fixed capacity.
         takes_tree: Whether the model has input ``tree_mask``, which hides new tokens from each other.
         takes_moves: Whether the model can move entries of its growing caches, and drop the last ones.
         takes_embeddings: Whether tokens are fed as embeddings or other rows, not as ids.
@@ -155,6 +156,7 @@ class InputPlan:
         # GPU plugins that move entries of a cache do not gather its rows.
         self.takes_rows = "beam_idx" in fed and all(len(port.shape or ()) == 1 for port in destinations)
         self.takes_tree = "tree_mask" in fed
+        self.counts_past = bool(step_tokens.counters)
         self._one_by_one, self._rows_one_by_one = step_tokens.one_by_one, step_tokens.rows_one_by_one
 
     def tokens_at_once(self, past: int, length: int, rows: int) -> int:
@@ -278,6 +280,9 @@ def _maker_for(
     if port.name not in makers and _chooses_nothing(port, step_tokens):
         content = np.zeros(cast("tuple[int, ...]", port.shape))
         return lambda _step: content
+    if port.name in step_tokens.counters:
+        sizes = cast("tuple[int, ...]", port.shape)
+        return lambda step: np.full(sizes, step.past)
     expected = (1,) if port.name in step_tokens.starts | step_tokens.totals else _RANKS.get(port.name, (2,))
     is_fed = port.shape is None or (
         len(port.shape) in expected and not (port.name == "position_ids" and _has_open_axes(port.shape))

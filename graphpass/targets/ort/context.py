@@ -11,7 +11,10 @@ from graphpass.model_files import configuration_folder
 from graphpass.storage.documents import read_json
 
 #: Keys of the number of positions in configurations of Transformers.
-_KEYS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length", "max_target_positions")
+_KEYS = (
+    *("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length", "max_target_positions"),
+    "model_max_length",
+)
 
 #: Key of the number of positions in section ``model`` of genai_config.json.
 _KEY_OF_GENAI = "context_length"

@@ -92,7 +92,10 @@ def _caches(graph: Graph, inventory: Inventory, attention: dict[str, Finding]) -
     }
     for cache in inventory.of_kind("kv"):
         reader = readers.get(cache.name)
-        if reader is not None and reader.verdict != "plain":
+        if reader is None:
+            reason = "attention reads it neither as key nor as value, and only keys and values are stored in blocks"
+            yield Finding("cache", cache.name, "refused", cache.layer, cache.read, reason, _TRANSFORMATION)
+        elif reader.verdict != "plain":
             yield Finding("cache", cache.name, reader.verdict, cache.layer, reader.node, reader.reason, reader.source)
     for cache in inventory.of_kind("linear"):
         entries = {use.node.op: use for use in _entries(graph, cache)}

@@ -2,6 +2,7 @@
 
 import onnx.parser
 import pytest
+from support.slot_caches import slot_decoder
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.step_tokens import absorbs_attention, absorbs_padding, find_step_tokens, visual_levels
@@ -104,3 +105,9 @@ def test_visual_features_are_counted_by_the_layers_that_gather_them(reads, level
     inputs = f"{features} = Parameter : f32[levels, n, 8]\n%level = Parameter : i64[]\n"
     model = parse_model(f"{inputs}{reads.format(features, features)}\nResult(%c) {{name=out}}", "openvino")
     assert visual_levels(model.graph) == levels
+
+
+def test_counters_and_their_outputs():
+    model = slot_decoder("onnx")
+    found = find_step_tokens(model, analyze_caches(model))
+    assert (found.counters, found.returned) == ({"count"}, {"count_after"})

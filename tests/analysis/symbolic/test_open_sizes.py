@@ -20,6 +20,7 @@ X = {"x": numpy.zeros([5, 6], numpy.float32), "i": numpy.array(3), "k": numpy.ar
         "%n = Unsqueeze(%i) {axes=[0]}\n%y = ConstantOfShape(%n) {value=[1.0]:f32}",
         "%n = Unsqueeze(%i) {axes=[0]}\n%p = Concat([0, 1], %n, [2]) {axis=0}\n%y = onnx.Pad(%x, %p)",
         "%y = Range(1, %i, 1)",
+        "%l = Shape(%x) {end=1}\n%m = Minimum(%l, [0])\n%e = Add(%l, %m)\n%y = Slice(%x, [0], %e) {axes=[0]}",
         "%y = onnx.Gemm(%x, %x) {transA=1}",
         "%y = onnx.Gemm(%x, %x) {transB=1}",
         '%y = onnx.Einsum(%x, %x) {equation="ij,kj->ki"}',

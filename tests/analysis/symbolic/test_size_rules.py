@@ -32,6 +32,9 @@ SIZES = {
     "%y = Reshape(%x, [0, -1, 2])": "b, 3n, 2",
     "%t = Concat(%l, [-1]) {axis=0}\n%y = Reshape(%x, %t)": "n, 6b",
     "%y = Reshape(%x, [-1, 6])": "?, 6",
+    # The product of two lengths is not linear, but the other size is known.
+    "%t = Transpose(%p) {order=[0, 2, 1]}\n%u = MatMul(%x, %t)\n%k2 = ShapeOf(%p)\n%e = Gather(%k2, [1]) {axis=0}\n"
+    "%r = Gather(%s, [0]) {axis=0}\n%m = Multiply(%r, %l)\n%n = Concat(%m, %e) {axis=0}\n%y = Reshape(%u, %n)": "?, p",
     "%t = Concat([1], %l, [6]) {axis=0}\n%y = Broadcast(%one, %t)": "b, n, 6",
     "%z = Squeeze(%l) {axes=[0]}\n%y = Range(0, %z, 1)": "n",
     "%z = Squeeze(%l) {axes=[0]}\n%y = Range(2, %z, 1)": "?",
@@ -95,3 +98,26 @@ def test_assumptions_prove_nothing(text):
     found = read(text)
     assert found[0].replace("p", "n") == assumed
     assert found[1] == proven
+
+
+#: Sizes of OpenVINO's operators that are assumed to be constant, by axis of the result.
+CONSTANT = {
+    # Axis 1 of the result is the vector's, which is not aligned to the last one.
+    "%t = Concat([2], %l, [6]) {axis=0}\n%n = Squeeze(%l) {axes=[0]}\n%r = Range(0, %n, 1)\n"
+    "%y = Broadcast(%r, %t, [1]) {mode=explicit}": {0: 2, 2: 6},
+    # Entries are whole along axes other than that of the indices.
+    "%u = Reshape(%x, [0, 0, 3, 2])\n%i = Convert(%u) {to=i64}\n%y = ScatterElementsUpdate(%d, %i, %u) {axis=1}": {
+        2: 3,
+        3: 2,
+    },
+    # A mask has a column for each key.
+    "%q = Reshape(%x, [0, 0, 3, 2])\n%m = Constant : f32[1, 1, 1, 7]\n%y = Relu(%d)\n"
+    "%a = ScaledDotProductAttention(%q, %d, %d, %m)\nResult(%a) {name=a}": {2: 7},
+}
+
+
+@pytest.mark.parametrize("text", CONSTANT)
+def test_sizes_that_are_assumed_to_be_constant(text):
+    model = parse_model(f"%d = Parameter : f32[d, e, f, g]\n{OPERANDS}{text}\nResult(%y) {{name=y}}", "openvino")
+    found = infer_sizes(model).shape(model.graph.writes["y"].source())
+    assert {axis: size.as_number for axis, size in enumerate(found) if size.op == "number"} == CONSTANT[text]

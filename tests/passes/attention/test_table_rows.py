@@ -26,6 +26,7 @@ FEED = {
         ("%f = Reshape(%rows, [-1])\n%g = Gather(%table, %f) {axis=0}\n%y = Reshape(%g, [2, 3, 8])", "Reshape"),
         ("%g = Gather(%table, %vector) {axis=0}\n%y = Unsqueeze(%g) {axes=[0]}", None),
         ("%g = Gather(%table, %vector) {axis=0}\n%y = Add(%g, %x)", None),
+        ("%g = Gather(%table, %vector) {axis=0}\n%c = Convert(%g) {to=f32}\n%y = Add(%c, %x)", None),
         ("%w = ConstantOfShape([2, 9]) {value=[7.0]:f32}\n%y = GatherElements(%w, %rows) {axis=1}", "GatherElements"),
         ("%three = Constant : f32[1, 9, 8]\n%i = Unsqueeze(%vector) {axes=[0, 2]}\n"
          "%j = Tile(%i, [1, 1, 8])\n%y = GatherElements(%three, %j) {axis=1}", "GatherElements"),

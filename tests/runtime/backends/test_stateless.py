@@ -1,10 +1,16 @@
 """Presents become the pasts of the next step; models without caches read all tokens again."""
 
+from dataclasses import replace
+
 import numpy
 import pytest
 from support.loaded import exported
+from support.slot_caches import CAPACITY, slot_decoder
 
+from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.errors import UsageError
 from graphpass.runtime import open_session
+from graphpass.runtime.backends.device import Device
 from graphpass.runtime.backends.stateless import StatelessStore
 from graphpass.testing import tiny_model
 
@@ -54,3 +60,25 @@ def test_models_without_caches_read_all_tokens_again():
     results = [session.step([[7, 3]]) for session in (plain, cached)]
     assert results[0].shape[1] == 2
     numpy.testing.assert_allclose(*results, atol=1e-4)
+
+
+@pytest.mark.parametrize("dialect", ["onnx", "openvino"])
+def test_counted_slots_of_caches_of_fixed_capacity(dialect):
+    session = open_session(slot_decoder(dialect))
+    whole = session.prefill([[5, 9, 14, 3, 7]])
+    session.reset()
+    parts = [session.prefill([[5, 9, 14]]), session.step([[3, 7]])]
+    numpy.testing.assert_allclose(numpy.concatenate(parts, axis=1), whole, atol=1e-5)
+    with pytest.raises(UsageError, match=f"5 of {CAPACITY} positions are taken") as caught:
+        session.step([[1] * (CAPACITY - 4)])
+    assert caught.value.id == "GP267"
+
+
+def test_the_smallest_cache_limits_the_positions():
+    model = slot_decoder("onnx")
+    first, second = analyze_caches(model).caches
+    inventory = replace(analyze_caches(model), caches=(replace(first, shape=("b", 2, 5, 4)), second))
+    kept = StatelessStore(model, inventory, Device("CPU", True, {}))
+    kept.check_room(1, 4)
+    with pytest.raises(UsageError, match="5 of 5 positions are taken"):
+        kept.check_room(1, 5)

@@ -79,6 +79,13 @@ def test_selection_inputs_are_fed_zeros() -> None:
         feed(Port("window", (), "i64"))
 
 
+def test_counters_are_fed_the_length_of_the_past() -> None:
+    for shape in ((), (1,)):
+        plan = InputPlan([IDS, Port("count", shape, "i64")], KV, StepTokens(counters=frozenset({"count"})))
+        np.testing.assert_array_equal(plan.feeds(STEP)["count"], np.full(shape, 3))
+        assert plan.counts_past
+
+
 def test_cache_inputs_are_fed_by_the_session() -> None:
     past = Port("past", (None, 2, None, 16), "f32")
     assert set(InputPlan([IDS, past], KV).feeds(STEP)) == {"input_ids"}

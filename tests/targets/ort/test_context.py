@@ -18,6 +18,7 @@ def beside(folder, content):
     [
         ({"max_position_embeddings": 64, "n_ctx": 32}, 64),
         ({"n_ctx": 32}, 32),
+        ({"model_max_length": 48}, 48),
         ({"max_position_embeddings": -1, "n_positions": 16}, 16),
         ({"max_position_embeddings": "64"}, None),
         ({"text_config": {"n_ctx": 8}, "n_ctx": 32}, 8),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from openvino import opset13
+from support.indexer_graphs import indexed_layer
 from support.loaded import openvino_model, run_once
 from support.models import exporters, hybrids
 from targets import state_mutants
@@ -51,6 +52,14 @@ def test_decomposed_attention_is_named_with_the_cause():
     (found,) = failing(model)
     assert (found.subject, found.verdict) == ("attention", "refused")
     assert "soft-capped" in found.reason
+
+
+def test_keys_of_an_indexer_are_refused():
+    stateful = graphpass.PassManager(graphpass.parse("expose-position-ids{always=true},make-stateful"))
+    found = failing(stateful.run(indexed_layer("positions")).model)
+    caches = [finding for finding in found if finding.subject == "cache"]
+    assert [finding.name for finding in caches] == ["past_key_values.0.indexerpresent.0.indexer"]
+    assert "neither as key nor as value" in caches[0].reason
 
 
 def test_a_rolled_window_is_not_found():

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.bounds import divided, is_natural
-from graphpass.analysis.symbolic.elements import Element, Rule, Steps, UnknownError
+from graphpass.analysis.symbolic.elements import Element, Rule, Steps, UnknownError, aligned
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
 from graphpass.analysis.symbolic.places import regroup
 from graphpass.ir.cuts import NO_END, is_set
 from graphpass.ir.operators import SPLITS
+
+#: Inputs of a Broadcast with a mapping of axes.
+_MAPPED = 3
 
 
 def _reshape(element: Element) -> Steps:
@@ -40,9 +43,14 @@ def _transpose(element: Element) -> Steps:
 
 
 def _broadcast(element: Element) -> Steps:
-    if element.node.attributes.get("mode") in {"explicit", "pdpd"} or len(element.node.inputs) > 2:
-        raise UnknownError("its mode is pdpd, or explicit, with a mapping of axes")
-    return (yield element.broadcast(0))
+    if element.node.attributes.get("mode") == "pdpd":
+        raise UnknownError("its mode is pdpd")
+    if len(element.node.inputs) < _MAPPED:
+        return (yield element.broadcast(0))
+    axes = yield from element.integers(2)
+    places = [int(axis.as_number or 0) for axis in axes]
+    sizes = zip(places, element.shape(0), strict=True)
+    return (yield element.node.source(), tuple(aligned(element.index[axis], size) for axis, size in sizes))
 
 
 def _tile(element: Element) -> Steps:

@@ -38,6 +38,13 @@ def test_onnx(text):
     numpy.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.parametrize("axes", ["[0, 1, 2]", "[1, 2, 3]", "[0, 2, 3]"])
+def test_a_broadcast_with_a_mapping_of_axes(axes):
+    sizes = {"[0, 1, 2]": "[2, 3, 4, 5]", "[1, 2, 3]": "[5, 2, 3, 4]", "[0, 2, 3]": "[2, 5, 3, 4]"}[axes]
+    text = f"%x = Parameter : i64[2, 3, 4]\n%y = Broadcast(%x, {sizes}, {axes}) {{mode=explicit}}"
+    numpy.testing.assert_array_equal(*evaluated(text, "openvino", x=X))
+
+
 @pytest.mark.parametrize(
     "masks",
     [
