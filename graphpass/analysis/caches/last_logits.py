@@ -27,7 +27,8 @@ def logits_of_rows(model: Model) -> Node | None:
         The Result; ``None`` for logits of other axes, and for models without caches, whose logits may be scores.
     """
     result, tokens = model.graph.writes.get(_LOGITS), token_input(model.graph)
-    if result is None or tokens is None or not analyze_caches(model).caches:
+    # Models with PagedAttention read the tokens of all rows in one vector.
+    if result is None or tokens is None or tokens.rank == 1 or not analyze_caches(model).caches:
         return None
     value, sizes = result.source(), model.analysis(infer_sizes)
     rows, batch = sizes.shape(value), sizes.shape(tokens)
