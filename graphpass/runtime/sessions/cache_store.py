@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
+import numpy as np
+
 from graphpass.analysis.caches.encoders import is_encoder
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.step_tokens import find_step_tokens
@@ -17,7 +19,6 @@ from graphpass.runtime.sessions.inputs import InputPlan
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
     from graphpass.ir.cache import Cache, Inventory
@@ -147,15 +148,18 @@ class CacheStore(ABC):
             UsageError: GP267, the tokens do not fit.
         """
 
-    def check_mask(self, mask: ArrayLike) -> None:  # noqa: B027 - few refuse or do anything
-        """Check that the runtime supports an ``attention_mask``; by default it supports all.
+    def check_mask(self, mask: ArrayLike) -> None:
+        """Check that the model and the runtime support an ``attention_mask``.
 
         Args:
             mask: 1 for tokens, 0 for padding, ``[batch, positions]``.
 
         Raises:
-            UnsupportedError: GP376, the runtime does not support padding.
+            UnsupportedError: GP376, the runtime does not support padding, or the model has no input for the mask.
         """
+        if not self.inputs.reads_mask and not np.all(mask):
+            message = "the model has no input attention_mask, so that padding would be read as tokens"
+            raise UnsupportedError("GP376", message, "feed rows of one length, or export the model with this input")
 
     def check_positions(self, tokens: Tokens, length: int) -> None:  # noqa: B027 - few refuse or do anything
         """Check that the runtime supports the positions of new tokens; by default it supports all.

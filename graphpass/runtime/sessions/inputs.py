@@ -88,7 +88,8 @@ class InputPlan:
 
     Attributes:
         batch: Fixed batch size; ``None`` if it is dynamic.
-        takes_mask: Whether an ``attention_mask`` can exclude padding.
+        reads_mask: Whether the model has an input ``attention_mask``.
+        takes_mask: Whether it can exclude padding at all positions.
         takes_rows: Whether the model can gather rows of its caches (``beam_idx``).
         counts_past: Whether an input counts the positions before the step, as with caches of fixed capacity.
         takes_tree: Whether the model has input ``tree_mask``, which hides new tokens from each other.
@@ -150,7 +151,8 @@ class InputPlan:
             raise UnsupportedError("GP320", message, "declare the sizes that the model is run with")
         positions = fed["position_ids"].shape or () if "position_ids" in fed else ()
         self.axes = tuple(size for size in positions[:-2] if isinstance(size, int))
-        self.takes_mask = "attention_mask" in fed and (linear or not step_tokens.masks_new_tokens)
+        self.reads_mask = "attention_mask" in fed
+        self.takes_mask = self.reads_mask and (linear or not step_tokens.masks_new_tokens)
         destinations = [port for name, port in fed.items() if name.startswith(NEW_SLOTS)]
         self.takes_moves = SOURCE_SLOTS in fed and bool(destinations)
         # GPU plugins that move entries of a cache do not gather its rows.
