@@ -78,6 +78,7 @@ class Algebra:
         neutral: Rounding functions that are ignored, except on positions, which are not exact above 2048 in f16 or 256
             in bf16.
         define: Returns an element of a new definition of a long sum.
+        related: Tables of which at least a part is written as a multiple of another table, or the other way around.
     """
 
     def __init__(self, angles: AngleTables, limit: int, neutral: Iterable[str] = ()) -> None:
@@ -94,7 +95,9 @@ class Algebra:
         self.define: Callable[[Expr], Expr] = lambda long: long
         self._known: dict[Expr, Expr] = {}
         self._numbers: list[float] = []
+        self.related = set[Table]()
         self._tables: dict[tuple[int, ...], list[Table]] = {}
+        self._wholes: dict[Table, Table] = {}
 
     def normal(self, root: Expr) -> Expr:
         """Return the canonical form of ``root``.
@@ -189,6 +192,7 @@ class Algebra:
 
         If the index covers only some columns, the table is cut to them.
         """
+        whole = table
         table, places = _part_of(table, places)
         elements = numpy.asarray(table.elements, numpy.float64)
         lead = float(elements.flat[numpy.abs(elements).argmax()])
@@ -199,8 +203,11 @@ class Algebra:
             first = numpy.asarray(earlier.elements, numpy.float64)
             factor = lead / float(first.flat[numpy.abs(elements).argmax()] or numpy.nan)
             if numpy.allclose(elements, factor * first, rtol=_ROUNDING, atol=0.0):
+                if earlier != table:
+                    self.related |= {whole, self._wholes[earlier]}
                 return self.times(self._snapped(number(factor)), ex.read(earlier, places, "real"))
         known.append(table)
+        self._wholes[table] = whole
         return ex.read(table, places, "real")
 
     def _product(self, part: Expr, known: dict[Expr, Expr]) -> Expr:
