@@ -259,9 +259,9 @@ GP371 A session was given a draft tree, and the model does not support one: it h
   add-tree-mask adds, or it has linear caches, whose one state cannot follow several branches.
 GP375 The model returns logits of the last position only, and verifying draft tokens needs those of all positions.
   Export it with the logits of all positions.
-GP376 Padding would be read as tokens: the model has no input attention_mask. Or NPUW runs it, which stores position i in
-  slot i of its caches, so it supports one sequence, without padding and with positions from 0. Feed the tokens alone;
-  rewind to go back.
+GP376 Padding would be read as tokens: the model has no input attention_mask. Or NPUW runs it, which stores position i
+  in slot i of its caches, so it supports one sequence, without padding and with positions from 0. Feed the tokens
+  alone; rewind to go back.
 GP377 The drafter reads the target's hidden states, and the model does not return them. The pass expose-hidden-states
   adds them as outputs.
 GP378 A head that drafts tokens has the inputs input_ids and states, and the outputs logits and states. This model has

@@ -168,7 +168,10 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "sin": numpy.sin,
     "sqrt": numpy.sqrt,
     "tanh": numpy.tanh,
-    "truncate": lambda value: numpy.trunc(value) if isinstance(value, numpy.ndarray) else int(numpy.trunc(value)),
+    **dict.fromkeys(
+        ("truncate", "truncate_i32"),
+        lambda value: numpy.trunc(value) if isinstance(value, numpy.ndarray) else int(numpy.trunc(value)),
+    ),
 }
 
 _OPERATORS: dict[str, Callable[..., Any]] = {

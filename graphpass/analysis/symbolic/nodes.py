@@ -157,6 +157,15 @@ def index(name: Any, size: Expr, *operands: Expr) -> Expr:
     return make("index", (name, size, *operands), "int")
 
 
+#: Name of the summation index of a running sum, followed by its depth in nested sums.
+SUMMED = "summed"
+
+
+def is_summed(part: Expr) -> bool:
+    """Return whether an expression is the summation index of a running sum."""
+    return part.op == "index" and str(part.args[0]).startswith(SUMMED)
+
+
 def read(source: Any, indices: Iterable[Expr], sort: Sort) -> Expr:
     """Return an element of an input or table.
 

@@ -124,5 +124,5 @@ def rotary(element: Element) -> Steps:
         read_at = yield node.source(at_port), (ZERO,) if is_first else (ZERO if ids[0] is ONE else row, token)
         at = (ex.add(read_at, token) if is_first else read_at,)
     expr = yield from rotated(element, tables, interleaved, at, channel, read)
-    scale = float(attributes.get("scale", 1.0) or 1.0)
+    scale = float(attributes.get("scale", 1.0))
     return ex.multiply(number(scale), expr) if scale != 1 else expr

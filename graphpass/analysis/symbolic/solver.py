@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from graphpass.analysis.symbolic.constants import Table
 from graphpass.analysis.symbolic.evaluate import value_at
-from graphpass.analysis.symbolic.expressions import Expr, conjunction, walk
+from graphpass.analysis.symbolic.expressions import Expr, conjunction, is_summed, walk
 from graphpass.analysis.symbolic.nodes import Monomial
 from graphpass.analysis.symbolic.rounding import EXACT_UP_TO
 
@@ -227,7 +227,7 @@ class _Problem:
             for part, term in self.terms.items()
             if part.op in {"length", "index"}
         }
-        bound = {part for part in values if part.op == "index" and part.args[0] == "summed"}
+        bound = set(filter(is_summed, values))
         numbers = {part: number for part, number in values.items() if part not in bound}
         for bits in (None, *self._rows(model)):
             inputs: dict[tuple[str, tuple[int, ...]], int | float | bool] = {}
@@ -299,7 +299,7 @@ class _Problem:
 
 def _is_free(part: Expr) -> bool:
     """Return whether the index of a read does not depend on a summation index."""
-    return not any(expr.op == "index" and expr.args[0] == "summed" for expr in walk(*part.operands))
+    return not any(map(is_summed, walk(*part.operands)))
 
 
 def _no_input(part: Expr, places: tuple[int, ...]) -> int:

@@ -28,7 +28,7 @@ from graphpass.verify.structure.conditions import (
     parted,
     without_digits,
 )
-from graphpass.verify.structure.signs import is_total, least_sign
+from graphpass.verify.structure.signs import is_total, least_sign, reads_infinity
 
 #: Relative difference up to which constants are equal: exporters compute scales in f32 or f64.
 _ROUNDING = 1e-6
@@ -78,6 +78,7 @@ class Algebra:
         neutral: Rounding functions that are ignored, except on positions, which are not exact above 2048 in f16 or 256
             in bf16.
         define: Returns an element of a new definition of a long sum, or a multiple of it.
+        related: Tables of which at least a part is written as a multiple of another table, or the other way around.
     """
 
     def __init__(self, angles: AngleTables, limit: int, neutral: Iterable[str] = ()) -> None:
@@ -94,7 +95,9 @@ class Algebra:
         self.define: Callable[[Expr], Expr] = lambda long: long
         self._known: dict[Expr, Expr] = {}
         self._numbers: list[float] = []
+        self.related = set[Table]()
         self._tables: dict[tuple[int, ...], list[Table]] = {}
+        self._wholes: dict[Table, Table] = {}
 
     def normal(self, root: Expr) -> Expr:
         """Return the canonical form of ``root``.
@@ -118,6 +121,9 @@ class Algebra:
         known = {operand: self._known[operand] for operand in operands}
         if part.op == "number":
             return self._snapped(part)
+        if _is_variable(part):
+            # A variable: with another form of its size it would be another.
+            return part
         if reads_table(part):
             return self._scaled_table(part.args[0], [known[place] for place in part.args[1:]])
         if part.op == "apply" and part.args[0] in self.neutral and not _counts(known[part.args[1]]):
@@ -189,6 +195,7 @@ class Algebra:
 
         If the index covers only some columns, the table is cut to them.
         """
+        whole = table
         table, places = _part_of(table, places)
         elements = numpy.asarray(table.elements, numpy.float64)
         lead = float(elements.flat[numpy.abs(elements).argmax()])
@@ -199,8 +206,11 @@ class Algebra:
             first = numpy.asarray(earlier.elements, numpy.float64)
             factor = lead / float(first.flat[numpy.abs(elements).argmax()] or numpy.nan)
             if numpy.allclose(elements, factor * first, rtol=_ROUNDING, atol=0.0):
+                if earlier != table:
+                    self.related |= {whole, self._wholes[earlier]}
                 return self.times(self._snapped(number(factor)), ex.read(earlier, places, "real"))
         known.append(table)
+        self._wholes[table] = whole
         return ex.read(table, places, "real")
 
     def _product(self, part: Expr, known: dict[Expr, Expr]) -> Expr:
@@ -398,9 +408,11 @@ class Algebra:
         first, *rest = conditions
         if not ex.contains([expr], first, ex.negate(first)):
             return self._cases(expr, rest)
+        # Sizes of index variables may contain conditions on lengths, and identify the variables.
+        kept = {} if ex.uses([first], "index") else {part: part for part in ex.walk(expr) if _is_variable(part)}
         sides = []
         for holds in (True, False):
-            decided = {first: number(holds), ex.negate(first): number(not holds)}
+            decided = {**kept, first: number(holds), ex.negate(first): number(not holds)}
             limit = limited(first, holds)
             for other in rest:
                 value = decide(first, holds, other)
@@ -464,13 +476,19 @@ def _extreme(choice: Expr) -> Expr:
     condition, left, right = choice.args
     if condition.op != "at_most" or {*condition.args} != {left, right}:
         return choice
-    bound = left.as_number if right.as_number is None else right.as_number
+    bound, operand = (left.as_number, right) if right.as_number is None else (right.as_number, left)
     is_larger = condition.args != (left, right)
-    if bound is not None and (bound <= -LARGEST if is_larger else bound >= LARGEST):
+    is_bound = bound is not None and (bound <= -LARGEST if is_larger else bound >= LARGEST)
+    if is_bound and not reads_infinity(operand):
         # Every finite number is within the bound.
-        return right if left.op == "number" else left
+        return operand
     first, second = sorted((left, right), key=lambda operand: (operand.op == "number", operand.order))
     return ex.maximum(first, second) if is_larger else ex.minimum(first, second)
+
+
+def _is_variable(part: Expr) -> bool:
+    """Return whether an expression is an index variable that other expressions do not determine."""
+    return part.op == "index" and len(part.operands) == 1
 
 
 def reads_table(part: Expr) -> bool:

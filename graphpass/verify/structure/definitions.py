@@ -17,11 +17,17 @@ from graphpass.verify.structure.definition import Definition
 from graphpass.verify.structure.index_variables import digits_of, divisor_of, variables, without_offsets
 from graphpass.verify.structure.masks import KnownMasks
 from graphpass.verify.structure.selected_places import TruePlaces, is_rank, ranked, ranked_place, without_ranks
-from graphpass.verify.structure.signs import is_total
+from graphpass.verify.structure.signs import SELECTED, is_total, sums_nothing
 from graphpass.verify.structure.undefined_rows import UndefinedRows
 
 #: Kinds whose result is linear in the first body.
 _LINEAR = frozenset({"recurrence", "sum", "terms"})
+
+#: Kinds that are undefined for an axis without elements.
+_EXTREMES = frozenset({"ReduceMax", "ReduceMin"})
+
+#: Kinds that depend on the order of bound indices.
+_ORDERED = frozenset({"recurrence", "top"})
 
 #: Kinds that depend on the values of indices and not on their ranges.
 _OF_VALUES = frozenset({"level", "sum", "top"})
@@ -41,12 +47,14 @@ class Definitions:
         masks: Effective masks, which are compared by the solver.
         undefined_rows: Masks under which attention of queries without keys is NaN.
         rounded_products: Weights of products whose activations the reference permits kernels to round.
+        rows_of_inputs: Least number of rows of the reference's tables that an input is an index of, by its name.
     """
 
     def __init__(self, algebra: Algebra, masks: KnownMasks) -> None:
         """Create an empty set of definitions, and let ``algebra`` define long sums with it."""
         self.algebra, self.masks, self.undefined_rows = algebra, masks, UndefinedRows()
         self.rounded_products: set[Expr] = set()
+        self.rows_of_inputs: dict[str, int] = {}
         algebra.define = self.of_sum
         self._selections: dict[tuple[Expr, ...], TruePlaces] = {}
         self._by_count: dict[Expr, TruePlaces] = {}
@@ -72,7 +80,7 @@ class Definitions:
         """
         key = condition, *own
         if key not in self._selections:
-            count = ex.length(f"places {len(self._selections)}")
+            count = ex.length(f"{SELECTED}{len(self._selections)}")
             self._selections[key] = self._by_count[count] = TruePlaces(condition, own, count)
         return self._selections[key]
 
@@ -307,20 +315,21 @@ class Definitions:
         # Cases may decide quotients and remainders, by which indices would be split.
         divides = [ex.uses([body], "floor_quotient", "modulo") for body in bodies]
         bodies = [self.algebra.cases(body) if own else body for body, own in zip(bodies, divides, strict=True)]
-        bodies, bounds, arguments = self._split(bodies, bounds)
+        bodies, bounds, arguments = self._split(kind, bodies, bounds)
         bodies, places_of_ranks = without_ranks(bodies, bounds)
         arguments |= {index: ex.substitute(place, arguments) for index, place in places_of_ranks.items()}
         if places_of_ranks:
-            bodies, bounds, parts = self._split(bodies, bounds)
+            bodies, bounds, parts = self._split(kind, bodies, bounds)
             arguments |= {index: ex.substitute(place, arguments) for index, place in parts.items()}
         # Impossible cases would add their indices to the order. Applied twice, because conditions that a case decides
         # may leave others with fewer indices.
         bodies = [self.algebra.cases(self.algebra.cases(body)) for body in bodies]
+        sizes = dict[Expr, Expr]()
         if kind in _OF_VALUES:
-            bodies, moved = without_offsets(bodies, bounds)
+            bodies, moved, sizes = without_offsets(bodies, bounds)
             arguments |= {index: ex.substitute(place, arguments) for index, place in moved.items()}
-        order = variables(bodies[:1])
-        order += [index for index in variables(bodies) if index not in order]
+        order = variables(bodies[:1], sizes)
+        order += [index for index in variables(bodies, sizes) if index not in order]
         places, indices = dict[Expr, Expr](), list[Expr]()
         for letter, group in (("v", [index for index in order if index not in bounds]), ("r", bounds)):
             for place, index in enumerate(sorted(group, key=order.index)):
@@ -329,19 +338,22 @@ class Definitions:
                 if letter == "v" or reads_bound:
                     indices.append(arguments.get(index, index))
         renamed = tuple(self.algebra.cases(ex.substitute(body, places)) for body in bodies)
-        if kind == "softmax":
-            renamed = (renamed[0], self.masks.known(renamed[1], places[bounds[-1]]))
+        if kind == "softmax" and len(bounds) == 1:
+            renamed = (renamed[0], self.masks.known(renamed[1], places[bounds[0]]))
         outside = 1.0
         if kind in _LINEAR and (outside := self.algebra.leading(renamed[0])) != 1:
             renamed = (self.algebra.scaled(renamed[0], 1 / outside), *renamed[1:])
-        is_partial = not all(map(is_total, renamed))
+        is_partial = not all(map(is_total, renamed)) or (kind in _EXTREMES and any(map(sums_nothing, renamed)))
         result = ex.read(Definition(kind, parameters, renamed, is_partial), indices, "real")
         return result if outside == 1 else self.algebra.times(number(outside), result)
 
     def _split(
-        self, bodies: Sequence[Expr], bounds: Sequence[Expr]
+        self, kind: str, bodies: Sequence[Expr], bounds: Sequence[Expr]
     ) -> tuple[Sequence[Expr], list[Expr], dict[Expr, Expr]]:
         """Split each index that bodies divide by a size into quotient and remainder.
+
+        A bound index remains whole if the function depends on its order, or if the bodies do not read both parts: a
+        sum then has each term several times.
 
         Returns:
             The bodies, the bound indices, and the expression that each new index replaces.
@@ -353,10 +365,13 @@ class Definitions:
             by = divisor_of(index, bodies)
             if by is None:
                 continue
-            (divisor, count), whole = by, arguments.pop(index, index)
+            divisor, count = by
             parts, places = digits_of(index, divisor, count)
-            bodies = [self.algebra.normal(ex.substitute(body, places)) for body in bodies]
-            arguments |= zip(parts, digits(whole, divisor), strict=True)
+            split = [self.algebra.normal(ex.substitute(body, places)) for body in bodies]
+            if index in bounds and (kind in _ORDERED or not all(ex.contains(split, part) for part in parts)):
+                continue
+            bodies = split
+            arguments |= zip(parts, digits(arguments.pop(index, index), divisor), strict=True)
             if index in bounds:
                 place = bounds.index(index)
                 bounds[place : place + 1] = parts

@@ -196,10 +196,18 @@ class _Description:
         if node.index in tensors.read_as_numbers:
             return content
         is_known = value.element_type in INTEGERS or not is_weight(node)
+        # A table that the other model has as a multiple, or in parts, is compared by its elements.
+        related = tensors.definitions.algebra.related
+
+        def is_numbered(source: object) -> bool:
+            return isinstance(source, KnownWeight) or (
+                isinstance(source, Table) and not is_known and source not in related
+            )
+
         numbered = {
             part: ex.read(("weight", self._number(_identity(part.args[0]))), part.args[1:], part.sort)
             for part in ex.walk(content)
-            if part.op == "read" and isinstance(part.args[0], KnownWeight if is_known else KnownWeight | Table)
+            if part.op == "read" and is_numbered(part.args[0])
         }
         return ex.substitute(content, numbered) if numbered else content
 

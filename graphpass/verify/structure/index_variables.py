@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from graphpass.analysis.symbolic import expressions as ex
-from graphpass.analysis.symbolic.bounds import quotient
+from graphpass.analysis.symbolic.bounds import is_natural, quotient
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr
-from graphpass.analysis.symbolic.nodes import walk_outside
+from graphpass.analysis.symbolic.nodes import from_polynomial, walk_outside
 
 
 def digits_of(index: Expr, divisor: Expr, count: Expr) -> tuple[tuple[Expr, Expr], dict[Expr, Expr]]:
@@ -63,8 +64,13 @@ def _uses(argument: Expr) -> tuple[tuple[Expr, int, int, str], ...]:
     )
 
 
-def variables(bodies: Sequence[Expr]) -> list[Expr]:
-    """Return the indices in ``bodies``, in an order by the reads that use them."""
+def variables(bodies: Sequence[Expr], sizes: Mapping[Expr, Expr] = MappingProxyType({})) -> list[Expr]:
+    """Return the indices in ``bodies``, ordered by the reads that use them, then by size.
+
+    Args:
+        bodies: The expressions.
+        sizes: Sizes of indices, by default those of their ranges.
+    """
     places: dict[Expr, set[object]] = {}
     walked = list(walk_outside({"index"}, *bodies))
     bound = {part.args[1] for part in walked if part.op == "running_sum"}
@@ -78,19 +84,28 @@ def variables(bodies: Sequence[Expr]) -> list[Expr]:
                 if index not in bound:
                     places.setdefault(index, set()).add((part.args[0], place, factor, degree, op))
     # Sorted by text, because hashes of strings differ between processes.
-    order = {index: (sorted(map(repr, uses)), index.args[1].order) for index, uses in places.items()}
+    order = {index: (sorted(map(repr, uses)), sizes.get(index, index.args[1]).order) for index, uses in places.items()}
     return sorted(places, key=lambda index: order[index])
 
 
-def without_offsets(bodies: Sequence[Expr], bounds: Sequence[Expr]) -> tuple[Sequence[Expr], dict[Expr, Expr]]:
-    """Rewrite bodies as functions of ``index + offset``, with an index's least offset.
+#: Operators that are simplified by the range of a variable.
+_OF_RANGES = frozenset({"floor_quotient", "modulo", "not_positive", "running_sum", "zero"})
+
+
+def without_offsets(
+    bodies: Sequence[Expr], bounds: Sequence[Expr]
+) -> tuple[Sequence[Expr], dict[Expr, Expr], dict[Expr, Expr]]:
+    """Rewrite bodies as functions of ``index + offset``, with an index's largest offset.
+
+    The range of a variable begins at 0, by which conditions on it are decided. Hence a sum that may be negative becomes
+    a variable only if the bodies have no conditions on the index.
 
     Args:
         bodies: The expressions.
         bounds: Index variables to leave as they are.
 
     Returns:
-        The bodies, and the sum by new index.
+        The bodies, the sum by new index, and the size of the replaced index.
     """
     offsets: dict[Expr, set[Expr]] = {}
     for part in ex.walk(*bodies):
@@ -99,14 +114,39 @@ def without_offsets(bodies: Sequence[Expr], bounds: Sequence[Expr]) -> tuple[Seq
                 rest = ex.subtract(part, index) if part.op == "sum" else ZERO
                 is_offset = not ex.uses([rest], "index")
                 offsets.setdefault(index, set()).add(rest if is_offset else ZERO)
-    arguments = dict[Expr, Expr]()
+        if part.op in {"not_positive", "zero"}:
+            for index, amount in _compared(part.args[0]):
+                if index not in bounds:
+                    offsets.setdefault(index, set()).add(amount)
+    arguments, sizes = dict[Expr, Expr](), dict[Expr, Expr]()
     for index, amounts in offsets.items():
-        least = [one for one in amounts if not any(map(_is_negative, (ex.subtract(other, one) for other in amounts)))]
-        if least and (amount := least[0]) is not ZERO:
-            moved = ex.index(f"{index.args[0]}+", index.args[1])
+        most = [one for one in amounts if not any(map(_is_negative, (ex.subtract(one, other) for other in amounts)))]
+        if most and (amount := most[0]) is not ZERO and (is_natural(amount) or not _depends_on_range(bodies, index)):
+            moved = ex.index(f"{index.args[0]}+", ex.add(index.args[1], amount))
             bodies = [ex.substitute(body, {index: ex.subtract(moved, amount)}) for body in bodies]
-            arguments[moved] = ex.add(index, amount)
-    return bodies, arguments
+            arguments[moved], sizes[moved] = ex.add(index, amount), index.args[1]
+    return bodies, arguments, sizes
+
+
+def _compared(difference: Expr) -> Iterator[tuple[Expr, Expr]]:
+    """Yield indices that a condition compares, with the lengths added to each.
+
+    An example is ``key - query - past <= 0``, which adds the past to the query.
+    """
+    terms = ex.polynomial(difference)
+    lengths = from_polynomial(
+        {monomial: factor for monomial, factor in terms.items() if not ex.uses(monomial, "index")}
+    )
+    for monomial, factor in terms.items():
+        if len(monomial) == 1 and monomial[0].op == "index" and factor in (1, -1):
+            yield monomial[0], ex.multiply(ex.number(factor), lengths)
+
+
+def _depends_on_range(bodies: Sequence[Expr], index: Expr) -> bool:
+    """Return whether bodies compare or divide an index."""
+    return ex.uses(bodies, *_OF_RANGES) and any(
+        part.op in _OF_RANGES and ex.contains([part], index) for part in ex.walk(*bodies)
+    )
 
 
 def _is_negative(amount: Expr) -> bool:

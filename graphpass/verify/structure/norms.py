@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import reduce
 
 from graphpass.analysis.symbolic import expressions as ex
-from graphpass.analysis.symbolic.elements import Element, Elements, Rule, Steps, UnknownError
+from graphpass.analysis.symbolic.elements import Element, Elements, Request, Rule, Steps, UnknownError
 from graphpass.analysis.symbolic.expressions import Expr, number
 from graphpass.analysis.symbolic.places import broadcast_index
 from graphpass.dialects.attributes import native_attributes
-from graphpass.ir.graph import Node, Value
+from graphpass.ir.graph import Node
 from graphpass.verify.structure.tensors import closed, definitions_of
 
 
@@ -23,18 +24,23 @@ def _inverse_root(element: Element, mean: Expr, epsilon: float) -> Expr:
     return definitions_of(element).algebra.power(ex.add(mean, number(float(epsilon))), -0.5)
 
 
-def _normalized(element: Element, sources: Sequence[Value], epsilon: float, *, centers: bool) -> Steps:
-    """Return the sum of ``sources`` normalized along the last axis; ``centers`` subtracts the mean."""
-    sizes = element.elements.shape(sources[0])
+def _operand(element: Element) -> Iterable[Request]:
+    return (element.broadcast(0),)
+
+
+def _normalized(
+    element: Element, epsilon: float, *, centers: bool, summed: Callable[[Element], Iterable[Request]] = _operand
+) -> Steps:
+    """Return the sum of requests, normalized along the last axis; ``centers`` subtracts the mean."""
 
     def total(place: Expr) -> Steps:
-        terms = []
-        for value in sources:
-            index = (*element.index[:-1], place)[len(sizes) - len(element.elements.shape(value)) :]
-            terms.append((yield value, index))
-        return reduce(ex.add, terms)
+        first, *others = summed(replace(element, index=(*element.index[:-1], place)))
+        result = yield first
+        for other in others:
+            result = ex.add(result, (yield other))
+        return result
 
-    return (yield from _normalized_total(element, total, sizes[-1], epsilon, centers=centers))
+    return (yield from _normalized_total(element, total, element.shape(0)[-1], epsilon, centers=centers))
 
 
 def _normalized_total(
@@ -67,7 +73,7 @@ def _weight(element: Element, port: int) -> Steps:
 def _rms_norm(element: Element) -> Steps:
     """Return an element of RMSNormalization, SimplifiedLayerNormalization or OpenVINO's internal RMS."""
     _last_axis(element)
-    result = yield from _normalized(element, (element.node.source(),), _epsilon(element), centers=False)
+    result = yield from _normalized(element, _epsilon(element), centers=False)
     return ex.multiply(result, (yield from _weight(element, 1)))
 
 
@@ -76,7 +82,7 @@ def _layer_norm(element: Element) -> Steps:
     _last_axis(element)
     if element.value.port:
         raise UnknownError("the outputs for mean and inverse deviation have no definition")
-    result = yield from _normalized(element, (element.node.source(),), _epsilon(element), centers=True)
+    result = yield from _normalized(element, _epsilon(element), centers=True)
     result = ex.multiply(result, (yield from _weight(element, 1)))
     return result if element.node.input(2) is None else ex.add(result, (yield from _weight(element, 2)))
 
@@ -100,10 +106,13 @@ def _skip_norm(centers: bool) -> Rule:
             return total
         if element.value.port:
             raise UnknownError("the outputs for mean and inverse deviation have no definition")
-        epsilon = native_attributes(node).get("epsilon", 1e-12)
+        epsilon = float(native_attributes(node).get("epsilon", 1e-12))
         result_of_sum = [value for value in node.outputs if value.port == 3]
-        summed = result_of_sum or list(map(node.source, sources))
-        result = yield from _normalized(element, summed, float(epsilon), centers=centers)
+
+        def summed(at: Element) -> Iterable[Request]:
+            return [(value, at.index) for value in result_of_sum] or [at.broadcast(port) for port in sources]
+
+        result = yield from _normalized(element, epsilon, centers=centers, summed=summed)
         result = ex.multiply(result, (yield from _weight(element, 2)))
         return ex.add(result, (yield from _weight(element, 3))) if centers and node.input(3) is not None else result
 
@@ -153,7 +162,7 @@ def _mvn(element: Element) -> Steps:
         raise UnknownError("expected normalization of mean and variance along the last axis")
     if str(attributes.get("eps_mode", "inside_sqrt")).lower() != "inside_sqrt":
         raise UnknownError("epsilon is added outside the square root")
-    return (yield from _normalized(element, (element.node.source(),), float(attributes["eps"]), centers=True))
+    return (yield from _normalized(element, float(attributes["eps"]), centers=True))
 
 
 def _embedded_size(elements: Elements, node: Node, axis: int) -> Expr:

@@ -112,9 +112,12 @@ _READ: dict[str, frozenset[str]] = {
 
 #: Attributes that kernels compare with 1.
 _FLAGS = frozenset(
-    {"channels_last", "do_rotary", "interleaved", "normalize_routing_weights", "rotary_interleaved"}
-    | {"sliding_window_cache", "unidirectional"}
+    {"causal", "channels_last", "do_rotary", "interleaved", "is_causal", "normalize_routing_weights"}
+    | {"rotary_interleaved", "sliding_window_cache", "unidirectional"}
 )
+
+#: Operators whose attribute ``scale`` has a default other than 0, and is not the default if it is 0.
+_SCALED = frozenset({"Attention", "RotaryEmbedding"})
 
 
 def _refuse_attributes(node: Node) -> None:
@@ -129,6 +132,8 @@ def _refuse_attributes(node: Node) -> None:
         raise UnknownError(f"attribute {unread[0]} has no definition")
     if any(attributes.get(name, 0) not in {0, 1} for name in _FLAGS):
         raise UnknownError("flags are 0 or 1")
+    if node.op in _SCALED and attributes.get("scale") == 0:
+        raise UnknownError("scale = 0 has no definition")
     if attributes.get("local_window_size") == 0:
         raise UnknownError("local_window_size = 0 has no definition")
     if attributes.get("mask_filter_value", MASKED_BELOW) > MASKED_BELOW:

@@ -6,11 +6,13 @@ from functools import reduce
 
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import Element, Rule, Steps, UnknownError
-from graphpass.analysis.symbolic.expressions import ONE, ZERO, number
+from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
 from graphpass.analysis.symbolic.open_sizes import einsum_axes
+from graphpass.analysis.symbolic.operators.elementwise import fits
 from graphpass.analysis.symbolic.operators.reductions import product_term, summed_size
 from graphpass.analysis.symbolic.places import broadcast_index, index_along
 from graphpass.dialects.attributes import native_attributes
+from graphpass.ir.values import INTEGERS
 from graphpass.verify.structure.tensors import closed, definitions_of
 
 
@@ -19,7 +21,19 @@ def _product(element: Element, swaps: tuple[bool, bool]) -> Steps:
     count = summed_size(element, swaps)
     bound = index_along("k", count)
     body = yield from product_term(element, swaps, bound)
+    _refuse_large(element, body)
     return body if bound is ZERO else definitions_of(element).sum(body, bound)
+
+
+def _refuse_large(element: Element, term: Expr) -> None:
+    """Check that the integer type of a product represents each term.
+
+    Raises:
+        UnknownError: It may not.
+    """
+    element_type = element.value.element_type
+    if element_type in INTEGERS and not fits(element_type, term):
+        raise UnknownError(f"numbers may be out of the range of {element_type}")
 
 
 @closed
@@ -66,6 +80,7 @@ def _einsum(element: Element) -> Steps:
         own = broadcast_index((places.get(label, ZERO) for label in operand), shape)
         factors.append((yield node.source(port), own))
     body = reduce(ex.multiply, factors)
+    _refuse_large(element, body)
     return definitions_of(element).sum(body, *bounds) if bounds else body
 
 

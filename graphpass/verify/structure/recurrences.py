@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from graphpass.ir.graph import Value
     from graphpass.verify.structure.definitions import Definitions
 
-#: Name of the state before an iteration, in expressions.
-_STATE = "carried state"
+#: The state before an iteration, in expressions; no name, because an input may have any.
+_STATE = ("carried state",)
 
 
 def _loop(element: Element) -> Steps:

@@ -113,7 +113,7 @@ def without_ranks(bodies: Sequence[Expr], bounds: Sequence[Expr]) -> tuple[Seque
         return bodies, arguments
     for rank in variables(bodies):
         ranked = ranked_place(bodies, rank) if rank not in bounds else None
-        if ranked is None:
+        if ranked is None or ex.contains(ranked[:1], *bounds):
             continue
         place, chosen = ranked[0], ex.index(f"chosen {len(arguments)}", ranked[1])
         swapped = [ex.substitute(body, {place: chosen}) for body in bodies]

@@ -1,4 +1,4 @@
-"""Symbolic definitions of TopK, ArgMax, ArgMin, OneHot, NonZero and ScatterElements, and of sizes of slices."""
+"""Symbolic definitions of operators that select elements, and of sizes of slices."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
 from graphpass.analysis.symbolic.folding import fold_cuts
 from graphpass.analysis.symbolic.operators.indexing import written_place
 from graphpass.analysis.symbolic.places import index_along
+from graphpass.analysis.symbolic.step import is_input
+from graphpass.analysis.symbolic.table import TABLE
 from graphpass.dialects.attributes import native_attributes
 from graphpass.ir.cuts import NO_END
 from graphpass.ir.graph import Node
@@ -89,6 +91,54 @@ def _one_hot(element: Element) -> Steps:
     return ex.choose(is_on, on, off)
 
 
+# Gather
+
+
+def _gather(element: Element) -> Steps:
+    """Return an element of Gather.
+
+    Raises:
+        UnknownError: An index may be negative, which only Gather-8 defines in OpenVINO, or an input may be larger than
+            every index that the reference accepts.
+    """
+    steps = TABLE.elements["Gather"](element)
+    place = yield next(steps)
+    request = steps.send(place)
+    is_fed = is_input(place)
+    if _refuses_negatives(element.node) and not is_fed and not is_natural(place):
+        raise UnknownError("devices differ in negative indices of this version of Gather")
+    size = element.shape(0)[element.node.attributes["axis"] % len(element.shape(0))].as_number
+    if is_fed and isinstance(size, int):
+        _check_rows(element, str(place.args[0]), size)
+    return (yield request)
+
+
+def _refuses_negatives(node: Node) -> bool:
+    """Return whether a Gather is of a version of OpenVINO before 8, without negative indices."""
+    native = node.native
+    return hasattr(native, "get_type_info") and native.get_type_info().version_id in {"opset1", "opset7"}
+
+
+def _check_rows(element: Element, name: str, size: int) -> None:
+    """Check that a table has a row for each index that the reference accepts.
+
+    Args:
+        element: The element of Gather.
+        name: Name of the input with the indices.
+        size: Number of rows.
+
+    Raises:
+        UnknownError: The table is of the candidate, and has fewer rows.
+    """
+    tensors = element.elements
+    assert isinstance(tensors, DefinedTensors)
+    rows = tensors.definitions.rows_of_inputs
+    if not tensors.is_candidate:
+        rows[name] = min(rows.get(name, size), size)
+    elif size < rows.get(name, 0):
+        raise UnknownError(f"it has {size} rows for {name}, and the reference {rows[name]}")
+
+
 # NonZero
 
 
@@ -160,6 +210,7 @@ def _scatter_elements(element: Element) -> Steps:
 
 RULES: dict[str, Rule] = {
     **dict.fromkeys(("ArgMax", "ArgMin"), _first_extreme),
+    "Gather": _gather,
     "NonZero": _non_zero,
     "OneHot": _one_hot,
     "ScatterElementsUpdate": _scatter_elements,

@@ -7,6 +7,10 @@ import math
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.bounds import is_natural
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr
+from graphpass.analysis.symbolic.step import PAST
+
+#: Prefix of lengths that are numbers of selected elements.
+SELECTED = "places "
 
 
 def is_positive(expr: Expr) -> bool:
@@ -28,8 +32,8 @@ def least_sign(expr: Expr, depth: int = _DEEPEST) -> int | None:
     if expr.op == "number":
         return None if not expr.args[0] >= 0 else int(expr.args[0] > 0)
     if expr.op in {"length", "index"} or expr.sort == "int":
-        # Axes are not empty.
-        return 1 if expr.op == "length" or is_natural(ex.subtract(expr, ONE)) else 0 if is_natural(expr) else None
+        is_positive = (expr.op == "length" and not may_be_empty(expr)) or is_natural(ex.subtract(expr, ONE))
+        return 1 if is_positive else 0 if is_natural(expr) else None
     if expr.op == "apply":
         return {"exp": 1, "sqrt": 0}.get(str(expr.args[0]))
     if expr.op == "raise":
@@ -49,13 +53,30 @@ def least_sign(expr: Expr, depth: int = _DEEPEST) -> int | None:
     return max(known) if expr.op == "real_sum" else min(known)
 
 
+def may_be_empty(size: Expr) -> bool:
+    """Return whether a size is the past or a number of selected elements.
+
+    Axes of other lengths are not empty.
+    """
+    return size is PAST or (size.op == "length" and str(size.args[0]).startswith(SELECTED))
+
+
 def _sign_of_sum(body: Expr, depth: int) -> int | None:
     """Return the sign of a sum; one of positive shares of selected elements is positive."""
     factors = body.args if body.op == "times" else (body,)
     others = [factor for factor in factors if not _counts_selected(factor)]
     if len(others) < len(factors) and all(least_sign(factor, depth) == 1 for factor in others):
         return 1
-    return least_sign(body, depth)
+    sign = least_sign(body, depth)
+    return 0 if sign == 1 and sums_nothing(body) else sign
+
+
+def sums_nothing(body: Expr) -> bool:
+    """Return whether a bound index of a definition's body may have no values."""
+    return any(
+        part.op == "index" and str(part.args[0]).startswith("r") and may_be_empty(part.args[1])
+        for part in ex.walk(body)
+    )
 
 
 def _counts_selected(factor: Expr) -> bool:
@@ -67,6 +88,13 @@ def _counts_selected(factor: Expr) -> bool:
     compared = [part.args[0] for part in ex.walk(bodies[0].args[0]) if part.op == "read"]
     is_summed = any(part.op == "index" and str(part.args[0]).startswith("r") for part in factor.args[1:])
     return is_summed and any(getattr(part, "kind", None) == "top" for part in compared)
+
+
+def reads_infinity(expr: Expr) -> bool:
+    """Return whether an expression contains an infinite constant."""
+    return ex.uses([expr], "partial") and any(
+        part.op == "number" and part.sort == "real" and math.isinf(part.args[0]) for part in ex.walk(expr)
+    )
 
 
 def is_total(expr: Expr) -> bool:

@@ -28,7 +28,7 @@ def test_long_sums_have_one_definition_whatever_their_first_term_is():
 
 
 @pytest.mark.parametrize("kind", ["level", "sum"])
-def test_indices_with_several_offsets_begin_at_the_least(kind):
+def test_indices_with_several_offsets_have_one_form(kind):
     """One model reads an appended element by its place in the cache, the other by that of the new token."""
     definitions = Definitions(Algebra(AngleTables(frozenset()), 1000, []), KnownMasks())
 

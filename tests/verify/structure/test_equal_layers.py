@@ -158,6 +158,33 @@ def test_an_element_of_a_constant_is_not_that_of_another_layer(last, is_equal):
     assert is_proven(reference, candidate) == is_equal
 
 
+def multiplied(vectors: numpy.ndarray, factor: float) -> object:
+    """Return an edit that multiplies a product of each layer by a vector times a number."""
+
+    def edit(rewriter: Rewriter, model: Model) -> None:
+        for layer, vector in enumerate(vectors):
+            node = next(node for node in layer_of(model, "MatMul", layer) if "o_proj" in node.name)
+            constants = {f"v.{layer}": vector, f"f.{layer}": factor}
+            numbers = (rewriter.constant(content, "f32", name) for name, content in constants.items())
+            both = rewriter.op("Multiply", *numbers, name=f"both.{layer}")
+            scaled = rewriter.op("Multiply", node.outputs[0], both, name=f"scaled.{layer}")
+            rewriter.redirect_uses(node.outputs[0], scaled)
+
+    return edit
+
+
+@pytest.mark.parametrize("last", [1.0, 1.5, -1.0])
+def test_a_multiple_of_a_vector_is_not_that_of_another_layer(last):
+    """The candidate has each vector times 2; in the last layer times another number."""
+    vectors = numpy.random.default_rng(0).standard_normal((12, 32)).astype(numpy.float32)
+    own = 2 * vectors
+    own[-1] *= last
+    reference, candidate = (
+        edited(exported(DEEP), multiplied(*side)) for side in ((vectors, numpy.float32(2)), (own, numpy.float32(1)))
+    )
+    assert is_proven(reference, candidate) == (last == 1)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("layer", [None, 0, 6, 11])
 def test_bytes_of_one_layer_are_compared_with_integers(layer):

@@ -42,11 +42,29 @@ def test_the_smallest_size_that_divides_an_index_splits_it():
     assert divisor_of(ex.index("other", ex.number(7)), [body]) is None
 
 
-def test_bodies_begin_at_the_least_offset_of_an_index():
+def test_bodies_are_functions_of_an_index_with_its_largest_offset():
     token = ex.index("token", LENGTH)
     body = ex.read("angle", (ex.add(PAST, token),), "real")
-    (moved,), arguments = without_offsets([body], [])
+    (moved,), arguments, sizes = without_offsets([body], [])
     ((index, whole),) = arguments.items()
     assert moved is ex.read("angle", (index,), "real")
     assert whole is ex.add(PAST, token)
-    assert without_offsets([body], [token]) == ([body], {})
+    assert sizes == {index: LENGTH}
+    assert without_offsets([body], [token]) == ([body], {}, {})
+
+
+def test_a_sum_that_may_be_negative_is_no_variable_of_conditions():
+    row = ex.index("row", ex.number(8))
+    below = ex.read("x", (ex.subtract(row, ex.number(4)),), "real")
+    assert without_offsets([below], [])[1]
+    chosen = ex.choose(ex.at_most(row, ex.number(3)), ex.read("y", (), "real"), below)
+    assert without_offsets([chosen], []) == ([chosen], {}, {})
+
+
+def test_conditions_on_a_sum_have_its_range():
+    row = ex.index("row", ex.number(8))
+    later = ex.add(row, ex.number(4))
+    body = ex.choose(ex.at_most(later, ex.number(7)), ex.read("x", (later,), "real"), ex.ZERO)
+    (moved,), arguments, _ = without_offsets([body], [])
+    assert moved.op == "choose"
+    assert ex.substitute(moved, arguments) is body

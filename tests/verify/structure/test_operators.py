@@ -7,7 +7,7 @@ from typing import Any
 import numpy
 import onnx.parser
 import pytest
-from onnx import TensorProto
+from onnx import TensorProto, numpy_helper
 from verify.structure.comparing import is_equal, model_of_function, model_of_operator, read_by_openvino
 
 from graphpass.dialects.onnx.model import OnnxModel
@@ -73,6 +73,24 @@ _TAKEN = """places = Constant <value = int64[3] {-1, 0, 2}> ()
     end = Constant <value = int64[1] {3}> ()
     cut = Slice (x, zero, end, two)
     y = Gather <axis = 2> (%s, places)"""
+
+_CELLS = """row = Constant <value_int = 0> () step = Constant <value_int = 1> () sizes = Shape (x)
+    count = Gather (sizes, step) r = Range (row, count, step) column = Unsqueeze (r, one) on = Equal (r, column)
+    own = Where (on, x, row)"""
+
+_SUMMED_TWICE = {
+    "ReduceSum": "s = ReduceSum <keepdims = 1> (%s, two) y = ReduceSum <keepdims = 1> (s, one)",
+    "CumSum": "s = CumSum (%s, two) y = CumSum (s, one)",
+}
+
+_TILED = "three = Constant <value_ints = [1, 1, 3]> () tiled = Tile (x, three) "
+_REPEATED = """last = Constant <value_ints = [3]> () columns = Unsqueeze (x, last)
+    times = Constant <value_ints = [1, 1, 1, 3]> () copies = Tile (columns, times)
+    rows = Constant <value_ints = [0, 0, 12]> () tiled = Reshape (copies, rows) """
+_ROWS = "rows = Constant <value_ints = [0, 0, 12]> () flat = Reshape (%s, rows) y = ArgMax <axis = 2> (flat)"
+_INNER = """end = Constant <value_ints = [-1]> () inner = Slice (x, one, end, one)
+    scores = Softmax <axis = 2> (inner) place = Constant <value_int = %d> ()
+    taken = Gather <axis = 1> (scores, place) y = Unsqueeze (taken, one)"""
 
 _SHIFTED = """shift = Constant <value_float = 64.0> ()
     sum = Add (x, shift)
@@ -186,6 +204,59 @@ UNLIKE: dict[str, tuple[str, str, str]] = {
         """
         + _SUMMED % "wide",
     ),
+    "sums of all cells, and of those on the diagonal": (
+        "int64[b, n, n] x",
+        *(f"{_CELLS} {_SUMMED_TWICE['ReduceSum'] % summed}" for summed in ("x", "own")),
+    ),
+    "running sums of all cells, and of those on the diagonal": (
+        "int64[b, n, n] x",
+        *(f"{_CELLS} {_SUMMED_TWICE['CumSum'] % summed}" for summed in ("x", "own")),
+    ),
+    "a sum of 8 bits": (
+        "uint8[b, n, 4] x",
+        "wide = Cast <to = 7> (x) y = ReduceSum (wide, two)",
+        "y = ReduceSum (x, two)",
+    ),
+    "a product of 4 numbers in 32 bits": (
+        "int32[b, n, 4] x",
+        "wide = Cast <to = 7> (x) y = ReduceProd <axes = [2]> (wide)",
+        "y = ReduceProd <axes = [2]> (x)",
+    ),
+    "a matrix product of 8 bits": (
+        "uint8[b, 4, 4] x",
+        "wide = Cast <to = 6> (x) y = MatMul (wide, wide)",
+        "y = MatMul (x, x)",
+    ),
+    "the magnitude of -128": ("int8[b, n, 4] x", "wide = Cast <to = 7> (x) y = Abs (wide)", "y = Abs (x)"),
+    "real numbers beyond 32 bits": (STATES, "y = Cast <to = 7> (x)", "y = Cast <to = 6> (x)"),
+    "a sum of copies": (
+        STATES,
+        _TILED + "y = ReduceSum <keepdims = 1> (tiled, two)",
+        "y = ReduceSum <keepdims = 1> (x, two)",
+    ),
+    "the place among copies": (
+        STATES,
+        _TILED + "y = ArgMax <axis = 2> (tiled)",
+        _REPEATED + "y = ArgMax <axis = 2> (tiled)",
+    ),
+    "the place in another order": (
+        "float[b, n, 3, 4] x",
+        _ROWS % "x",
+        "turned = Transpose <perm = [0, 1, 3, 2]> (x) " + _ROWS % "turned",
+    ),
+    "one of two joined tensors": (
+        STATES,
+        "n = Neg (x) joined = Concat <axis = 2> (x, x) y = ArgMax <axis = 0> (joined)",
+        "n = Neg (x) joined = Concat <axis = 2> (n, x) y = ArgMax <axis = 0> (joined)",
+    ),
+    "another position of a slice": (STATES, _INNER % 0, _INNER % 1),
+    "a sum of a slice": (
+        STATES,
+        "end = Constant <value_ints = [-1]> () inner = Slice (x, one, end, one) y = ReduceSum (inner, one)",
+        """end = Constant <value_ints = [-1]> () inner = Slice (x, one, end, one)
+        size = Shape <start = 1, end = 2> (inner)
+        count = Cast <to = 1> (size) first = Slice (inner, zero, one, one) y = Mul (first, count)""",
+    ),
     "the first position at one length": (
         IDS,
         """first = Constant <value = int64 {0}> ()
@@ -212,6 +283,22 @@ def test_functions_that_differ_for_some_inputs_are_not_equal(name):
     models = [model_of_function(body, inputs) for body in bodies]
     assert all(is_equal(model, model.clone()) for model in models if "Dropout" not in bodies[1])
     assert not is_equal(*models)
+
+
+@pytest.mark.parametrize("rows", [100, 90])
+@pytest.mark.parametrize("kind", ["f4", "i8"])
+def test_a_table_has_a_row_for_each_token(kind, rows):
+    """A token id beyond the table is an error in one runtime and 0 in another."""
+    table = numpy.arange(6400).reshape(100, 64).astype(kind)
+
+    def model_of(count: int) -> OnnxModel:
+        body = "taken = Gather <axis = 0> (table, x) y = Cast <to = 1> (taken)"
+        proto = model_of_function(body, "int64[batch, length] x").proto
+        proto.graph.initializer.append(numpy_helper.from_array(table[:count], "table"))
+        return OnnxModel(proto)
+
+    assert is_equal(model_of(rows), model_of(rows).clone())
+    assert is_equal(model_of(100), model_of(rows)) == (rows == 100)
 
 
 def test_axes_that_only_the_candidate_broadcasts_are_an_assumption():

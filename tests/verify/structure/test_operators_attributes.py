@@ -9,7 +9,7 @@ import onnx
 import onnx.parser
 import openvino
 import pytest
-from openvino import opset13
+from openvino import opset7, opset13
 from verify.structure.comparing import is_equal
 
 from graphpass.dialects.onnx.model import OnnxModel
@@ -34,6 +34,9 @@ _GROUP_QUERY = """one = Constant <value_ints = [1]> ()
 _MIXTURE = """float[b, 8] x, float[b, 4] r, float[4, 16, 8] w, float[4, 8, 8] v"""
 _EXPERTS = """y = com.microsoft.MoE
     <k = 2, activation_type = "swiglu", swiglu_fusion = 1, swiglu_limit = 7.0%s> (x, r, w, , v)"""
+_FOUR_AXES = "float[b, 2, n, 4] x"
+_TURNED = "float[b, n, 8] x, int64[b, n] ids, float[16, 4] c, float[16, 4] s"
+_ROTATION = "y = com.microsoft.RotaryEmbedding %s (x, ids, c, s)"
 _CONVOLVED = "float[b, n, 6] x, float[6, 1, 3] w, float[b, 2, 6] past"
 _CONVOLUTION = "y, present = com.microsoft.CausalConvWithState <channels_last = 1%s> (x, w, , past)"
 
@@ -55,6 +58,14 @@ ONNX: dict[str, tuple[int, str, str, str]] = {
         _EXPERTS % ", normalize_routing_weights = 2",
     ),
     "swiglu_limit_after_activation": (19, _MIXTURE, _EXPERTS % "", _EXPERTS % ", swiglu_limit_after_activation = 1"),
+    "no scale, and a scale of 0": (23, _FOUR_AXES, "y = Attention (x, x, x)", "y = Attention <scale = 0.0> (x, x, x)"),
+    "a causal flag of 2": (
+        23,
+        _FOUR_AXES,
+        "y = Attention <is_causal = 1> (x, x, x)",
+        "y = Attention <is_causal = 2> (x, x, x)",
+    ),
+    "no scale of rotation, and a scale of 0": (19, _TURNED, _ROTATION % "", _ROTATION % "<scale = 0.0>"),
     "input_channel_offset": (19, _CONVOLVED, _CONVOLUTION % "", _CONVOLUTION % ", input_channel_offset = 2"),
 }
 
@@ -142,6 +153,14 @@ OPENVINO: dict[str, tuple[Body, Body]] = {
     "a mean of integers": (_mean("i32"), _mean("f32")),
     "a constant that is no number": (_added(numpy.inf), _added(-numpy.inf)),
     "negative indices that are constant": (_gathered(4), _gathered(3)),
+    "integers clamped to half numbers": (
+        lambda x: opset13.clamp(opset13.convert(opset13.convert(x, "i64"), "f32"), 0.5, 10.5),
+        lambda x: opset13.convert(opset13.clamp(opset13.convert(x, "i64"), 0.5, 10.5), "f32"),
+    ),
+    "negative indices of Gather-7": (
+        lambda x: opset13.gather(x, integers(-1, 0), opset13.constant(numpy.int64(0))),
+        lambda x: opset7.gather(x, integers(-1, 0), opset13.constant(numpy.int64(0))),
+    ),
     "a range of rounded numbers": (lambda x: _counted(x, "f32"), lambda x: _counted(x, "i64")),
 }
 

@@ -47,3 +47,11 @@ def test_one_element_at_most_is_selected_by_an_equation_of_its_rank():
     own = (EXPERT, RANK)
     assert TruePlaces(equation, own, ex.number(2)).is_single(0)
     assert not TruePlaces(ex.at_most(top(), EXPERT), own, ex.number(2)).is_single(0)
+
+
+def test_the_position_of_an_element_that_a_sum_binds_remains():
+    place = top()
+    row = ex.index("row", ex.number(3))
+    own = ex.read(place.args[0], (row, *place.args[1:]), "int")
+    weight = ex.read("weight", (row, own), "real")
+    assert without_ranks([weight], [row]) == ([weight], {})

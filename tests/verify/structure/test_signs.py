@@ -146,3 +146,53 @@ def test_infinite_constants_do_not_vanish(body):
     plain = "logits = Softmax (y)" if "Softmax" in body else "logits = Identity (x)"
     assert not is_equal(plain, body)
     assert is_equal(body, body)
+
+
+def test_the_lowest_number_is_above_infinity():
+    choice = "is = Less (y, zero) low = Where (is, infinity, y) "
+    assert not is_equal(choice + "logits = Max (low, lowest)", choice + "logits = Identity (low)")
+    assert is_equal("logits = Max (x, lowest)", "logits = Identity (x)")
+
+
+#: A layer with a cache: attention to all keys, without a mask.
+_LAYER = """<ir_version: 9, opset_import: ["": 18]>
+    layer (int64[batch, length] input_ids, float[batch, 2, past, 4] "past_key_values.0.key",
+           float[batch, 2, past, 4] "past_key_values.0.value")
+        => (float[batch, length, 8] logits, float[batch, 2, total, 4] "present.0.key",
+            float[batch, 2, total, 4] "present.0.value") {{
+        depth = Constant <value_int = 8> () values = Constant <value_floats = [0.0, 1.0]> ()
+        states = OneHot (input_ids, depth, values) heads = Constant <value_ints = [0, 0, 2, 4]> ()
+        apart = Reshape (states, heads) new = Transpose <perm = [0, 2, 1, 3]> (apart)
+        "present.0.key" = Concat <axis = 2> ("past_key_values.0.key", new)
+        "present.0.value" = Concat <axis = 2> ("past_key_values.0.value", new)
+        turned = Transpose <perm = [0, 1, 3, 2]> ("present.0.key") scores = MatMul (new, turned)
+        shares = Softmax (scores) mixed = MatMul (shares, "present.0.value")
+        rows = Transpose <perm = [0, 2, 1, 3]> (mixed) whole = Constant <value_ints = [0, 0, 8]> ()
+        hidden = Reshape (rows, whole) zero = Constant <value_float = 0.0> ()
+        {body} logits = Add (hidden, none)
+    }}"""
+
+_SIZE = 'size = Shape <start = 2, end = 3> ("{}") count = Cast <to = 1> (size)'
+_PAST, _TOTAL = _SIZE.format("past_key_values.0.key"), _SIZE.format("present.0.key")
+
+
+def layer(body: str) -> OnnxModel:
+    return OnnxModel(onnx.shape_inference.infer_shapes(onnx.parser.parse_model(_LAYER.format(body=body))))
+
+
+@pytest.mark.parametrize(
+    ("body", "vanishes"),
+    [
+        (_PAST + "none = Div (zero, count)", False),
+        (_PAST + "share = Div (count, count) none = Sub (share, share)", False),
+        ('all = Exp ("past_key_values.0.key") sum = ReduceSum <keepdims = 0> (all) none = Div (zero, sum)', False),
+        ('mean = ReduceMean <keepdims = 0> ("past_key_values.0.key") none = Mul (zero, mean)', False),
+        ('most = ReduceMax <keepdims = 0> ("past_key_values.0.key") none = Mul (zero, most)', False),
+        (_TOTAL + "none = Div (zero, count)", True),
+    ],
+)
+def test_the_past_may_be_empty(body, vanishes):
+    models = layer("none = Identity (zero)"), layer(body)
+    weights = WeightDigests(models)
+    unequal = Comparer(models, weights, Question(("logits",)), unpadded=False).unequal()
+    assert (not unequal) == vanishes

@@ -5,7 +5,10 @@ from __future__ import annotations
 import dataclasses
 
 import numpy
+import onnx
+import onnx.parser
 import pytest
+from onnx import numpy_helper
 from support.attention_graphs import Form, Mask, Sink, build
 from support.loaded import onnx_model
 
@@ -60,3 +63,30 @@ def test_infinity_is_compared_on_padded_rows_only(kind, is_defined):
     assert proof is not None
     assert proof.equal == 0
     assert (proof.unpadded == proof.operators) == is_defined
+
+
+def test_a_finite_bound_keeps_each_query_from_nan():
+    """The reference raises -inf to the lowest number before Softmax, or before the sum with the scores."""
+
+    def model_of(body: str) -> OnnxModel:
+        text = f"""<ir_version: 9, opset_import: ["": 18]>
+        masked (float[b, n, n] x, bool[b, n, n] keep) => (float[b, n, m] logits) {{
+            zero = Constant <value_float = 0.0> () lowest = Constant <value_float = -3.402823466e+38> ()
+            {body} logits = Concat <axis = -1> (y, y)
+        }}"""
+        proto = onnx.parser.parse_model(text)
+        # The text form has no infinite numbers.
+        proto.graph.initializer.append(numpy_helper.from_array(numpy.float32(-numpy.inf), "infinity"))
+        return OnnxModel(onnx.shape_inference.infer_shapes(proto))
+
+    mask = "mask = Where (keep, zero, infinity) "
+    sum_of, infinite = (
+        model_of(mask + "low = Add (x, mask) s = Max (low, lowest) y = Softmax (s)"),
+        model_of(mask + "s = Add (x, mask) y = Softmax (s)"),
+    )
+    term = model_of("mask = Where (keep, zero, lowest) s = Add (x, mask) y = Softmax (s)")
+    assert compare_structures(infinite, infinite.clone()).is_complete
+    assert compare_structures(infinite, sum_of).is_complete
+    assert compare_structures(sum_of, term).is_complete
+    assert not compare_structures(sum_of, infinite).is_complete
+    assert not compare_structures(term, infinite).is_complete

@@ -8,6 +8,7 @@ from functools import reduce
 
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.bounds import divided, is_natural
+from graphpass.analysis.symbolic.constants import Table
 from graphpass.analysis.symbolic.elements import Element, Rule, Steps, UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
 from graphpass.analysis.symbolic.nodes import Monomial
@@ -35,10 +36,15 @@ def _elementwise(function: Callable[..., Expr]) -> Rule:
 _BITS = 15
 
 
-def _fits(element_type: str, expr: Expr) -> bool:
-    """Return whether an integer type represents a number, for any length up to 2^15."""
+def fits(element_type: str, expr: Expr) -> bool:
+    """Return whether an integer type represents a number, for any length up to 2^15.
+
+    Args:
+        element_type: Name of the type.
+        expr: The number.
+    """
     if expr.op == "choose":
-        return all(_fits(element_type, branch) for branch in expr.args[1:])
+        return all(fits(element_type, branch) for branch in expr.args[1:])
     bits = ELEMENT_TYPES[element_type].bits
     least = 0 if element_type.startswith("u") else -(2 ** (bits - 1))
     if bits < 32 or expr.op == "number":
@@ -73,7 +79,7 @@ def _arithmetic(function: Callable[..., Expr]) -> Rule:
 
     def rule(element: Element) -> Steps:
         result, element_type = (yield from _elementwise(function)(element)), element.value.element_type
-        if element_type in INTEGERS and not _fits(element_type, result):
+        if element_type in INTEGERS and not fits(element_type, result):
             raise UnknownError(f"numbers may be out of the range of {element_type}")
         return result
 
@@ -117,11 +123,22 @@ def _same(element: Element) -> Steps:
         return ex.holds(expr)
     if expr.sort == "bool":
         return ex.choose(expr, ONE, ZERO)
-    if result != source and (result not in INTEGERS | REALS or not (result in REALS or _fits(result, expr))):
+    if result != source and (result not in INTEGERS | REALS or not (result in REALS or fits(result, expr))):
         raise UnknownError(f"numbers may be out of the range of {result}")
     if source in REALS and result in INTEGERS and expr.sort == "real":
-        return _computed("truncate", math.trunc, expr, sort="int")
+        return _computed(_truncation(result, expr), math.trunc, expr, sort="int")
     return ex.round_to(result, expr) if result in HALVES and source != result else expr
+
+
+def _truncation(element_type: str, expr: Expr) -> str:
+    """Return the function that rounds a real number to an integer type.
+
+    It is the same for all types if the number is computed from lengths and positions alone.
+    """
+    is_of_data = any(
+        part.op == "read" and part.sort == "real" and not isinstance(part.args[0], Table) for part in ex.walk(expr)
+    )
+    return f"truncate_{element_type}" if is_of_data and element_type != "i64" else "truncate"
 
 
 def _divide(element: Element) -> Steps:
@@ -157,7 +174,7 @@ def _power_of(element: Element) -> Steps:
     if base.sort != "int" or exponent != 2:
         raise UnknownError("powers of integers are defined for exponent 2 only")
     result = ex.multiply(base, base)
-    if not _fits(element.value.element_type, result):
+    if not fits(element.value.element_type, result):
         raise UnknownError(f"numbers may be out of the range of {element.value.element_type}")
     return result
 
@@ -205,6 +222,8 @@ def _is_nan(element: Element) -> Steps:
 def _clip(element: Element) -> Steps:
     expr = yield element.broadcast(0)
     attributes = native_attributes(element.node)
+    if element.value.element_type in INTEGERS and any(attributes.get(end, 0) % 1 for end in ("min", "max")):
+        raise UnknownError("integers are clamped to numbers that are none")
     for port, name, function in ((1, "min", ex.maximum), (2, "max", ex.minimum)):
         if element.node.input(port) is not None:
             expr = function(expr, (yield element.node.source(port), ()))
@@ -218,7 +237,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(ANDS - {"BitwiseAnd"}, _logical(ex.conjunction)),
     **dict.fromkeys(ORS - {"BitwiseOr"}, _logical(ex.disjunction)),
     **dict.fromkeys(NOTS - {"BitwiseNot"}, _logical(ex.negate)),
-    "Abs": _elementwise(lambda operand: ex.maximum(operand, ex.negative(operand))),
+    "Abs": _arithmetic(lambda operand: ex.maximum(operand, ex.negative(operand))),
     "Add": _arithmetic(ex.add),
     "BitwiseAnd": _bitwise(ex.conjunction),
     "BitwiseNot": _bitwise(ex.negate),

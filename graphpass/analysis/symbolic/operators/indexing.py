@@ -7,6 +7,7 @@ from graphpass.analysis.symbolic.bounds import is_natural
 from graphpass.analysis.symbolic.elements import Element, Index, Rule, Steps, UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
 from graphpass.analysis.symbolic.places import flat_place, index_of, solved
+from graphpass.analysis.symbolic.step import is_input
 from graphpass.ir.graph import Value
 from graphpass.ir.operators import CASTS, SLICES
 
@@ -14,7 +15,7 @@ from graphpass.ir.operators import CASTS, SLICES
 def _positive(place: Expr, size: Expr) -> Expr:
     """Return the index from 0 for an index that may be negative."""
     # Indices that are inputs, such as token ids and positions, are not negative.
-    if is_natural(place) or (place.op == "read" and isinstance(place.args[0], str)):
+    if is_natural(place) or is_input(place):
         return place
     if is_natural(ex.subtract(ex.negative(place), ONE)):
         return ex.add(place, size)

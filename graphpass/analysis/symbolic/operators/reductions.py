@@ -7,8 +7,10 @@ from functools import reduce
 
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import Element, Index, Request, Rule, Steps, UnknownError
-from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
+from graphpass.analysis.symbolic.expressions import ONE, SUMMED, ZERO, Expr, number
+from graphpass.analysis.symbolic.operators.elementwise import fits
 from graphpass.analysis.symbolic.places import broadcast_index
+from graphpass.ir.values import INTEGERS
 
 #: Largest size of an axis whose reduction is expanded into terms.
 _MOST_TERMS = 64
@@ -24,11 +26,18 @@ def _cum_sum(element: Element) -> Steps:
     if node.attributes.get("exclusive") or node.attributes.get("reverse") or not isinstance(axis, int):
         raise UnknownError("it is exclusive or reversed, or its axis is not constant")
     axis %= len(element.index)
-    bound = ex.index("summed", element.own_shape[axis])
+    bound = _summation_index(element, element.own_shape[axis])
     body = yield node.source(), element.index_with(axis, bound)
     if body.sort == "real":
         raise UnknownError("its operand is real, expected integers or booleans")
     return ex.running_sum(ex.choose(body, ONE, ZERO) if body.sort == "bool" else body, bound, element.index[axis])
+
+
+def _summation_index(element: Element, size: Expr) -> Expr:
+    """Return an index variable to sum over, other than those of outer sums."""
+    used = {part.args[0] for part in filter(ex.is_summed, ex.walk(*element.index))}
+    names = (f"{SUMMED} {depth}" if depth else SUMMED for depth in range(len(used) + 1))
+    return ex.index(next(name for name in names if name not in used), size)
 
 
 def reduced_axes(element: Element) -> Generator[Request, Expr, list[int]]:
@@ -78,7 +87,7 @@ def _reduced(function: Callable[[Expr, Expr], Expr], sums: bool = False) -> Rule
             for place in map(number, range(int(count or 0))):
                 terms.append((yield source, unreduced(element, places | {first: place})))
             return reduce(function, terms)
-        bound = ex.index("summed", sizes[first])
+        bound = _summation_index(element, sizes[first])
         body = yield source, unreduced(element, places | {first: bound})
         if body.sort == "real":
             raise UnknownError("it sums real numbers along an axis of unknown or large size")
@@ -146,13 +155,25 @@ def _matmul(element: Element) -> Steps:
     return total
 
 
+def in_range(rule: Rule) -> Rule:
+    """Return the rule of an operator whose integer results may not overflow."""
+
+    def checked(element: Element) -> Steps:
+        result, element_type = (yield from rule(element)), element.value.element_type
+        if element_type in INTEGERS and not fits(element_type, result):
+            raise UnknownError(f"numbers may be out of the range of {element_type}")
+        return result
+
+    return checked
+
+
 RULES: dict[str, Rule] = {
-    "CumSum": _cum_sum,
-    "MatMul": _matmul,
+    "CumSum": in_range(_cum_sum),
+    "MatMul": in_range(_matmul),
     "ReduceLogicalAnd": _reduced(ex.conjunction),
     "ReduceLogicalOr": _reduced(ex.disjunction),
     "ReduceMax": _reduced(ex.maximum),
     "ReduceMin": _reduced(ex.minimum),
-    "ReduceProd": _reduced(ex.multiply),
-    "ReduceSum": _reduced(ex.add, sums=True),
+    "ReduceProd": in_range(_reduced(ex.multiply)),
+    "ReduceSum": in_range(_reduced(ex.add, sums=True)),
 }
