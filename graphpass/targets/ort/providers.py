@@ -37,6 +37,8 @@ class Provider:
             (``contrib_ops/webgpu/moe/qmoe.cc``): neither was tested, so quantized experts are not fused.
         experts_source: Source file of the MoE kernel.
         has_attention: Whether the provider has a kernel of ONNX's Attention.
+        stores_packed: Whether com.microsoft Attention supports a past. On WebGPU it does not
+            (``contrib_ops/webgpu/bert/attention.cc``), so the operator runs on the CPU.
         fuses_fixed_keys: Whether MultiHeadAttention is fused in audio encoders and cross attention. On the CPU (ONNX
             Runtime 1.32), it takes 0.9 to 1.3 times as long as its decomposed operators in an encoder of 1500
             positions, and 1.4 times as long for one query on as many keys.
@@ -54,6 +56,7 @@ class Provider:
     quantized_expert_types: frozenset[str] = frozenset()
     experts_source: str = "docs/OperatorKernels.md"
     has_attention: bool = True
+    stores_packed: bool = True
     fuses_fixed_keys: bool = True
     joins_sums: bool = True
     has_bf16: bool = False
@@ -105,5 +108,6 @@ PROVIDERS: dict[Device, Provider] = {
         frozenset({"f32", "f16"}),
         frozenset({"mask", "softcap", "integers", "mixed scales", "counts"}),
         has_attention=False,
+        stores_packed=False,
     ),
 }

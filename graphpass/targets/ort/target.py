@@ -235,11 +235,8 @@ class ORT(Target):
 
     def _unpacked(self, model: Model) -> list[str]:
         """Return the passes that split packed caches; none where operators may store them."""
-        operators = model.graph.of_op(*_PROJECTED)
-        lowerings = sorted({_PROJECTED[node.op] for node in operators})
-        if not lowerings:
-            return ["unpack"]
-        return [f"lower-operators{{only=[{','.join(lowerings)}]}}", "unpack"] if self.lays_out_caches else []
+        lowered = lower_packed(model)
+        return [*lowered, "unpack"] if not lowered or self.lays_out_caches or not self.provider.stores_packed else []
 
     def _lacks_positions(self, model: Model) -> bool:
         has_input = "position_ids" in model.graph.parameters
@@ -266,6 +263,17 @@ class ORT(Target):
         options = [f"bits={str(self.cache_precision)[1:]}"]
         options += [] if self.calibration is None else [f"tokens={quote(self.calibration)}"]
         return [f"quantize-caches{{{','.join(options)}}}"]
+
+
+def lower_packed(model: Model) -> tuple[str, ...]:
+    """Return the pass that lowers attention with keys and values in one tensor.
+
+    Args:
+        model: An ONNX model.
+    """
+    lowerings = sorted({_PROJECTED[node.op] for node in model.graph.of_op(*_PROJECTED)})
+    has_packed = lowerings and packed_caches(analyze_caches(model))
+    return (f"lower-operators{{only=[{','.join(lowerings)}]}}",) if has_packed else ()
 
 
 def _is_in_bf16(model: Model) -> bool:

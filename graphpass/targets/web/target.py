@@ -7,16 +7,19 @@ from pathlib import Path
 from typing import Any, Literal
 
 from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.analysis.caches.packed import packed_caches
 from graphpass.engine.conditions import ONNX
 from graphpass.engine.findings import Finding, Observation
+from graphpass.engine.manager import PassManager
 from graphpass.engine.passes import Pass
 from graphpass.engine.pipeline import parse
 from graphpass.engine.target import Target
 from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Cache, Inventory
+from graphpass.ir.inputs import narrow_inputs
 from graphpass.ir.model import Model
-from graphpass.targets.ort.target import ORT
-from graphpass.targets.rules import later_steps, require_onnx
+from graphpass.targets.ort.target import ORT, lower_packed
+from graphpass.targets.rules import later_steps, require_onnx, upgrade_opset
 from graphpass.targets.web import rules
 from graphpass.targets.web.folder import SUFFIXES, DataType, config_file, data_type_of
 
@@ -67,6 +70,9 @@ class Web(Target):
         require_onnx(model, self.name)
         if (later := later_steps(model)) is not None:
             return (*parse("select-branch"), *self.pipeline(later))
+        if first := self._separated(model):
+            passes = parse(",".join(first))
+            return (*passes, *self.pipeline(PassManager(passes).run(model).model))
         inventory = analyze_caches(model)
         if (reason := rules.why_not(model, inventory)) is not None:
             raise UnsupportedError("GP399", f"transformers.js does not run this model: {reason[0]}", reason[1])
@@ -79,6 +85,14 @@ class Web(Target):
         last += ["change-precision{to=f16}"] if self.dtype in {"fp16", "q4f16"} else []
         last += ["last-logits{count=input}", f"rename-caches{{{','.join(names)}}}" if names else "rename-caches"]
         return (*parse(",".join(first)), *self.runtime.pipeline(model), *parse(",".join(last)))
+
+    @staticmethod
+    def _separated(model: Model) -> list[str]:
+        """Return the passes that declare inputs, and split caches, as transformers.js feeds them."""
+        lowered = lower_packed(model)
+        steps = [*upgrade_opset(model), *lowered] if lowered else []
+        steps += ["unpack"] if not lowered and packed_caches(analyze_caches(model)) else []
+        return [*steps, *(["widen-inputs"] if narrow_inputs(model.graph) else [])]
 
     def predict(self, model: Model, inventory: Inventory) -> tuple[Finding, ...]:
         return (*rules.predict(model, inventory), *self.runtime.predict(model, inventory))

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 from support.commands import in_process
-from support.models import export, fixtures, hybrids, reference
+from support.models import export, exporters, fixtures, hybrids, reference
 from support.reference_tokens import greedy_tokens
 
 from graphpass.analysis.caches.inventory import analyze_caches
@@ -71,6 +71,12 @@ def test_layers_of_a_hybrid_are_fused():
     assert check_model(made, "ort").confirmation.outcome == "confirmed"
     assert "src_idx" in {port.name for port in made.inputs}
     assert compare(model, made, steps=4).passed
+
+
+@pytest.mark.parametrize(("device", "splits"), [("cpu", False), ("cuda", False), ("webgpu", True)])
+def test_packed_caches_are_split_where_no_kernel_stores_them(device, splits):
+    names = [each.name for each in ORT(device=device).pipeline(load(exporters("ort-script", "gpt2")))]
+    assert [name in names for name in ("lower-operators", "unpack")] == [splits, splits]
 
 
 def test_convert_prints_the_pipeline(capfd, tmp_path):

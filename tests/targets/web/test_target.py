@@ -9,7 +9,7 @@ import onnx
 import pytest
 from support.commands import in_process
 from support.loaded import converted, exported
-from support.models import export
+from support.models import export, exporters
 
 import graphpass
 from graphpass.dialects.onnx import shards
@@ -44,6 +44,16 @@ def test_the_result_is_equal_except_for_omitted_logits():
     (count,) = [port for port in result.inputs if port.name == "num_logits_to_keep"]
     assert (count.shape, count.element_type) == ((), "i64")
     assert graphpass.verify(exported("llama/onnx"), result, steps=2).passed
+
+
+def test_token_ids_become_i64_and_packed_caches_are_split():
+    """GPT-2 by ONNX Runtime's script has i32 inputs, and attention that stores keys and values in one tensor."""
+    source = load(exporters("ort-script", "gpt2"))
+    result = converted(source, "web{device=wasm}").model
+    types = {port.name: port.element_type for port in result.inputs}
+    assert {types[name] for name in ("input_ids", "attention_mask", "position_ids")} == {"i64"}
+    assert "past_key_values.1.value" in types
+    assert sum(1 for _ in result.graph.of_op("GroupQueryAttention")) == 2
 
 
 def test_ir_is_refused():
