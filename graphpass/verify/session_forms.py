@@ -20,6 +20,8 @@ from graphpass.ir.operators import normalizes_heads
 from graphpass.ir.quantizers import rounds_activations
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from graphpass.engine.passes import Pass
     from graphpass.ir.graph import Node
     from graphpass.ir.model import Model
@@ -44,7 +46,7 @@ def passes_for_sessions(model: Model) -> tuple[Pass[Any], ...]:
     Args:
         model: Any model; it is not modified.
     """
-    return parse(",".join(_reasons(model)))
+    return parse(",".join(model.analysis(_reasons)))
 
 
 def in_session_form(model: Model) -> Model:
@@ -67,13 +69,13 @@ def notes_on_form(model: Model) -> tuple[str, ...]:
         model: The reference as it was read.
     """
     steps: dict[str, list[str]] = {}
-    for step, reason in _reasons(model).items():
+    for step, reason in model.analysis(_reasons).items():
         if reason is not None:
             steps.setdefault(reason, []).append(step)
     return tuple(f"{reason}: the reference ran after {','.join(passes)}" for reason, passes in steps.items())
 
 
-def _reasons(model: Model) -> dict[str, str | None]:
+def _reasons(model: Model) -> Mapping[str, str | None]:
     """Return the reason for each pass, by its text; ``None`` if runtimes do the same."""
     reasons: dict[str, str | None] = {}
     if isinstance(model, OnnxModel) and own_functions(model.proto):

@@ -52,7 +52,8 @@ def upgraded(proto: onnx.ModelProto, opset: int) -> onnx.ModelProto:
 
     light = rebuilt(proto, stub)
     moved = _move_apart(light)
-    # Before opset 13, Softmax joins the axes from its own on; that changes nothing for the last axis of a known rank.
+    # Before opset 13, Softmax joins the axes from its own on. The converter keeps one operator if its axis is the last,
+    # which requires the rank.
     _declare(light.graph, inferred(proto).graph)
     try:
         result = onnx.version_converter.convert_version(light, opset)
