@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.ir.graph import Graph, Node
+from graphpass.analysis.caches.step_tokens import constant_outputs
+from graphpass.ir.graph import Node
 from graphpass.ir.model import Model
 from graphpass.ir.values import REALS
 
@@ -22,16 +23,12 @@ def extra_outputs(model: Model) -> tuple[str, ...]:
     written = {cache.write for cache in analyze_caches(model).caches}
     if not written or _LOGITS not in model.graph.writes:
         return ()
-    results = [node for node in model.graph.of_op("Result") if node.name not in written and node.name != _LOGITS]
-    return tuple(node.name for node in results if not _is_of_tokens(node) and _reads_inputs(model.graph, node))
+    others = [node for node in model.graph.of_op("Result") if node.name not in written and node.name != _LOGITS]
+    extra = [node.name for node in others if not _is_of_tokens(node)]
+    constant = constant_outputs(model.graph) if extra else ()
+    return tuple(name for name in extra if name not in constant)
 
 
 def _is_of_tokens(result: Node) -> bool:
     value = result.source()
     return value.rank in {_RANK, None} and value.element_type in REALS
-
-
-def _reads_inputs(graph: Graph, result: Node) -> bool:
-    return any(
-        node.op in {"Parameter", "ReadValue"} for node in graph.backward([result.source()], lambda node: node.inputs)
-    )

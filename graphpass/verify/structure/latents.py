@@ -66,7 +66,7 @@ class Expanded:
         Args:
             index: Index of the element, within the window.
         """
-        own = [ZERO] * len(self.order) if self.part is None else [ZERO] * (len(self.order) + 1)
+        own = [ZERO] * (len(self.order) + (self.part is not None))
         for place, axis in enumerate(self.order):
             own[axis] = index[place]
         return tuple(own) if self.part is None else self.part.shifted(tuple(own), self.part.first)

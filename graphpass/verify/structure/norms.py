@@ -170,9 +170,8 @@ def _embedded_size(elements: Elements, node: Node, axis: int) -> Expr:
     return elements.shape(node.source(2))[-1] if axis == 2 else elements.shape(node.source(0))[axis]
 
 
-#: Functions that return the size of the first result along an axis; below, of further results.
+#: Functions that return the size of any result along an axis.
 SIZES = {"EmbedLayerNormalization": _embedded_size}
-FURTHER_SIZES = {"EmbedLayerNormalization": _embedded_size}
 
 RULES: dict[str, Rule] = {
     "EmbedLayerNormalization": _embed_norm,

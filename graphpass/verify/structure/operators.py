@@ -177,4 +177,4 @@ def table() -> OperatorTable:
     rules = {op: _guarded(rule) for rules in (RULES, *(part.RULES for part in _PARTS)) for op, rule in rules.items()}
     sized = (attention, block_weights, branches, experts, norms, selection)
     first = {op: size for sizes in (TABLE.sizes, *(part.SIZES for part in sized)) for op, size in sizes.items()}
-    return OperatorTable(rules, first, {**attention.STATES, **norms.FURTHER_SIZES, **selection.FURTHER_SIZES})
+    return OperatorTable(rules, first, {**attention.STATES, **norms.SIZES, **selection.FURTHER_SIZES})

@@ -223,7 +223,7 @@ def _clip(element: Element) -> Steps:
     expr = yield element.broadcast(0)
     attributes = native_attributes(element.node)
     if element.value.element_type in INTEGERS and any(attributes.get(end, 0) % 1 for end in ("min", "max")):
-        raise UnknownError("integers are clamped to numbers that are none")
+        raise UnknownError("integers are clamped to fractions")
     for port, name, function in ((1, "min", ex.maximum), (2, "max", ex.minimum)):
         if element.node.input(port) is not None:
             expr = function(expr, (yield element.node.source(port), ()))
