@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from graphpass.runtime.embedding_model import text_embeddings
     from graphpass.runtime.pair.phases import open_pair
     from graphpass.runtime.sessions.checkpoints import Snapshot
-    from graphpass.runtime.sessions.editing import SessionStats
     from graphpass.runtime.sessions.session import DecodeSession
+    from graphpass.runtime.sessions.stats import SessionStats
 
 __all__ = [
     "Backend",
@@ -30,7 +30,7 @@ __all__ = [
 #: Modules that import numpy; they are loaded on first access, so that `import graphpass.runtime` is fast.
 _LAZY = {
     "DecodeSession": "sessions.session",
-    "SessionStats": "sessions.editing",
+    "SessionStats": "sessions.stats",
     "Snapshot": "sessions.checkpoints",
     "open_pair": "pair.phases",
     "text_embeddings": "embedding_model",

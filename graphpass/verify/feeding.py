@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.analysis.caches.last_logits import gives_one_token
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import UnknownError
 from graphpass.analysis.symbolic.evaluate import value_at
@@ -23,7 +24,6 @@ from graphpass.ir.values import HALVES
 from graphpass.runtime.backends.device import Device
 from graphpass.runtime.backends.request import open_request
 from graphpass.runtime.sessions.inputs import StepInputs
-from graphpass.runtime.sessions.session import gives_one
 from graphpass.verify.conditioning import OF_ITS_OWN, REORDERED
 from graphpass.verify.evaluate import differing, plan_of, random_step
 from graphpass.verify.structure.cuts import CutTensor, Member, downstream, find_cuts
@@ -96,7 +96,7 @@ def _run(comparer: Comparer, results: Sequence[ComparedResult], unequal: Unequal
         raise NotFedError("no equal values separate the unequal operators from tokens and caches")
     parts = [_Part(model, side, comparer.pairs, cuts, ends[side]) for side, model in enumerate(comparer.models)]
     names = tuple(cut.name for cut in cuts)
-    last_only = any(gives_one(model) for model in comparer.models)
+    last_only = any(gives_one_token(model) for model in comparer.models)
     rounds = rounds_activations(comparer.models[0])
     runs = 0
     for scale in _SCALES:

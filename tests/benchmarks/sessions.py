@@ -41,7 +41,7 @@ from support.models import export
 import graphpass
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.runtime import DecodeSession, open_session
-from graphpass.runtime.sessions.slots import Tokens
+from graphpass.runtime.sessions.tokens import Tokens
 from graphpass.testing import Family, tiny_model
 
 LENGTHS = (1024, 4096, 16384)

@@ -77,6 +77,14 @@ def find_last_token(model: Model) -> LastToken | None:
         value = active[0]
 
 
+def gives_one_token(model: Model) -> bool:
+    """Return whether ``model`` declares logits of one token, ``[batch, 1, vocabulary]``, for several input tokens."""
+    tokens = token_input(model.graph)
+    read = () if tokens is None else tokens.shape or ()
+    logits = next((port.shape or () for port in model.outputs if port.name == _LOGITS), ())
+    return len(read) >= 2 and read[1] != 1 and len(logits) == 3 and logits[1] == 1
+
+
 def _selects_last(graph: Graph, node: Node) -> bool:
     if node.op == "Gather" and node.attributes.get("axis") == _POSITIONS:
         place = fold(graph, node.source(1))

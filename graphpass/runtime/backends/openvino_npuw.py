@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from graphpass.ir.cache import Cache, Inventory
     from graphpass.ir.model import Model
     from graphpass.runtime.backends.device import Device
+    from graphpass.runtime.sessions.compaction import CompactionPolicy
     from graphpass.runtime.sessions.inputs import Array, StepInputs
-    from graphpass.runtime.sessions.slots import CompactionPolicy, Slots, Tokens
+    from graphpass.runtime.sessions.slots import Slots
+    from graphpass.runtime.sessions.tokens import Tokens
 
 _AT_ONCE = "NPUW_LLM_MAX_GENERATION_TOKEN_LEN"
 

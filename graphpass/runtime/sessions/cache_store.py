@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 
     from graphpass.ir.cache import Cache, Inventory
     from graphpass.ir.model import Model
+    from graphpass.runtime.sessions.compaction import CompactionPolicy
     from graphpass.runtime.sessions.inputs import Array, StepInputs
-    from graphpass.runtime.sessions.slots import CompactionPolicy, Slots, Tokens
+    from graphpass.runtime.sessions.slots import Slots
+    from graphpass.runtime.sessions.tokens import Tokens
 
 
 class CacheStore(ABC):

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
     from graphpass.ir.cache import Inventory
     from graphpass.runtime.sessions.inputs import Array
-    from graphpass.runtime.sessions.slots import SlotState, Tokens
+    from graphpass.runtime.sessions.slots import SlotState
+    from graphpass.runtime.sessions.tokens import Tokens
 
 
 #: Tokens between two checkpoints when no drafts are verified.

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import functools
 import weakref
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from graphpass.analysis.lengths.past_order import past_order
 from graphpass.errors import UnsupportedError, UsageError
-from graphpass.ir.inputs import EMBEDDINGS, TARGET_STATES
 from graphpass.ir.types import is_fixed
 from graphpass.runtime.sessions.adapters import adapter_values
 from graphpass.runtime.sessions.checkpoints import SPARSE, Checkpoints, Snapshot, StepHistory
-from graphpass.runtime.sessions.embeddings import Embeddings, is_ids
-from graphpass.runtime.sessions.slots import CompactionPolicy, Slots, Tokens, indices
+from graphpass.runtime.sessions.compaction import CompactionPolicy
+from graphpass.runtime.sessions.slots import Slots, indices
+from graphpass.runtime.sessions.stats import SessionStats
+from graphpass.runtime.sessions.token_reader import TokenReader
+from graphpass.runtime.sessions.tokens import Tokens
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -25,34 +26,6 @@ if TYPE_CHECKING:
 
     from graphpass.runtime.sessions.cache_store import CacheStore
     from graphpass.runtime.sessions.inputs import Array
-
-
-@dataclass(frozen=True, slots=True)
-class SessionStats:
-    """Costs of cache edits since the session was opened.
-
-    Attributes:
-        bytes_copied: Bytes of caches that the session read or wrote, without copies inside the model.
-        compactions: Number of times that unused entries were removed from the caches.
-        snapshots: Number of stored checkpoints of linear caches.
-        snapshot_bytes: Bytes of these checkpoints, and of copies in snapshots that are still referenced.
-        replayed_tokens: Number of recomputed tokens per row.
-
-    Examples:
-        >>> from graphpass.runtime import open_session
-        >>> from graphpass.testing import tiny_model
-        >>> session = open_session(tiny_model("llama"))
-        >>> logits = session.prefill([1, 5, 9])
-        >>> session.trim(1)
-        >>> session.stats.replayed_tokens
-        0
-    """
-
-    bytes_copied: int = 0
-    compactions: int = 0
-    snapshots: int = 0
-    snapshot_bytes: int = 0
-    replayed_tokens: int = 0
 
 
 class EditableSession:
@@ -69,8 +42,7 @@ class EditableSession:
     def __init__(self, store: CacheStore) -> None:
         self.store = store
         self._inputs = inputs = store.inputs
-        rows = f"{TARGET_STATES} with the id" if inputs.states else EMBEDDINGS
-        self._embeddings = Embeddings(inputs.hidden, inputs.levels, rows) if inputs.takes_embeddings else None
+        self._reader = TokenReader(inputs)
         may_hide = bool(store.growing) and inputs.takes_mask and not store.sees_entries
         order = functools.partial(store.model.analysis, past_order)
         self._compaction = CompactionPolicy(order if may_hide else lambda: "index", store.steps_per_copy)
@@ -81,8 +53,7 @@ class EditableSession:
         self._begin()
 
     def _begin(self) -> None:
-        if self._embeddings is not None:
-            self._embeddings.forget()
+        self._reader.forget()
         self._slots: Slots | None = None
         self._owed: Tokens | None = None
         self._rows: NDArray[np.int64] | None = None
@@ -317,9 +288,9 @@ class EditableSession:
             UsageError: GP241, the history is empty, or the positions have another shape.
             UnsupportedError: As `rewind`.
         """
-        tokens = self._in_rows(history)
-        ids = self._numbered(tokens, "a history")
-        expected = np.arange(ids.shape[1]) if position_ids is None else self._positions(position_ids, ids.shape)
+        tokens = self._reader.in_rows(history)
+        ids = self._reader.ids(tokens, "a history", self._ids_in_use)
+        expected = np.arange(ids.shape[1]) if position_ids is None else self._reader.positions(position_ids, ids.shape)
         if self._slots is None or len(ids) != self.batch:
             self.reset()
             return tokens
@@ -337,31 +308,7 @@ class EditableSession:
             self.reset()
         return tokens[:, common:]
 
-    def _in_rows(self, tokens: ArrayLike, *, one_each: bool = False) -> NDArray[Any]:
-        """Return tokens with a batch axis added if missing, or with ``one_each`` a length axis."""
-        array = np.asarray(tokens)
-        is_embedded = self._embeddings is not None and not is_ids(array)
-        if not is_embedded:
-            array = np.asarray(array, np.int64)
-        if array.ndim == (2 if is_embedded else 1):
-            return array[:, None] if one_each else array[None]
-        return array
-
-    def _numbered(self, tokens: ArrayLike, name: str) -> NDArray[np.int64]:
-        """Return ids, or hashes of embeddings, int64 [batch, length].
-
-        Raises:
-            UsageError: GP241, ids have another rank or are empty; the message has ``name``.
-        """
-        if self._embeddings is not None:
-            self._embeddings.keep(self._numbers_in_use)
-            return self._embeddings.number(tokens)
-        ids = np.asarray(tokens, np.int64)
-        if ids.ndim != 2 or not ids.size:
-            raise UsageError("GP241", f"{name} must be [batch, length] and not empty, but is {list(ids.shape)}")
-        return ids
-
-    def _numbers_in_use(self) -> Iterator[NDArray[np.int64]]:
+    def _ids_in_use(self) -> Iterator[NDArray[np.int64]]:
         """Yield the tokens that may be fed again."""
         if self._slots is not None:
             yield self._slot_tokens().ids
@@ -373,19 +320,6 @@ class EditableSession:
         assert self._slots is not None
         tokens = self._slots.tokens()
         return tokens if self._owed is None else tokens.then(self._owed)
-
-    def _positions(self, position_ids: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.int64]:
-        """Return positions, int64 [*axes, batch, length], of tokens ``shape`` [batch, length].
-
-        Raises:
-            UsageError: GP241, ``position_ids`` has another shape.
-        """
-        array = np.asarray(position_ids, np.int64)
-        wanted = (*self._inputs.axes, *shape)
-        if array.shape not in (shape, wanted):
-            raise UsageError("GP241", f"position_ids must be {list(wanted)}, but is {list(array.shape)}")
-        # Runtimes reject read-only arrays.
-        return array if array.shape == wanted else np.broadcast_to(array, wanted).copy()
 
     def _go_back(self, slots: Slots, length: int) -> None:
         """Set linear caches to the nearest checkpoint, and owe the tokens after it."""

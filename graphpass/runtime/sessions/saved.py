@@ -17,7 +17,7 @@ import numpy as np
 from graphpass.errors import ReadError, UsageError
 from graphpass.ir.types import shape_text
 from graphpass.runtime.sessions.embeddings import numbers
-from graphpass.runtime.sessions.slots import Tokens
+from graphpass.runtime.sessions.tokens import Tokens
 from graphpass.storage.staging import staging
 
 if TYPE_CHECKING:

@@ -11,17 +11,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from graphpass.analysis.caches.encoders import is_pooled, pooled_outputs
-from graphpass.analysis.equations.token_weights import find_weighing
+from graphpass.analysis.caches.last_logits import gives_one_token
 from graphpass.errors import UnsupportedError, UsageError
-from graphpass.ir.inputs import EMBEDDINGS, HIDDEN_STATES
-from graphpass.ir.model import Model
+from graphpass.ir.inputs import HIDDEN_STATES
 from graphpass.runtime.sessions.cache_store import CacheStore
 from graphpass.runtime.sessions.checkpoints import Checkpoint, Snapshot
 from graphpass.runtime.sessions.editing import EditableSession
 from graphpass.runtime.sessions.embeddings import Embed
-from graphpass.runtime.sessions.inputs import TOKENS, Array, StepInputs
+from graphpass.runtime.sessions.inputs import Array, StepInputs
+from graphpass.runtime.sessions.runs import cut_runs
 from graphpass.runtime.sessions.saved import SavedOrigin, SavedState, model_digest, read_state, write_state
-from graphpass.runtime.sessions.slots import Slots, Tokens, newest
+from graphpass.runtime.sessions.slots import Slots
+from graphpass.runtime.sessions.tokens import Tokens, newest
 from graphpass.runtime.sessions.trees import checked_parents, depths, is_chain, tree_mask
 
 #: Largest number of owed tokens in one step with new tokens. More are fed before, so that a checkpoint can be added.
@@ -71,7 +72,7 @@ class DecodeSession(EditableSession):
         self.outputs = store.outputs
         self.has_caches = bool(store.inventory.caches)
         self.pooled = pooled_outputs(store.model)
-        self.last_only = store.last_only or gives_one(store.model) or is_pooled(store.model)
+        self.last_only = store.last_only or gives_one_token(store.model) or is_pooled(store.model)
         self.fixed_batch = self._inputs.batch
         self.takes_mask = store.takes_mask
         self.takes_tree = self._inputs.takes_tree
@@ -137,7 +138,7 @@ class DecodeSession(EditableSession):
             UsageError: As `forward`.
             UnsupportedError: As `forward`.
         """
-        tokens = self._in_rows(ids)
+        tokens = self._reader.in_rows(ids)
         self.store.check_room(tokens.shape[1] if tokens.ndim > 1 else 0, 0)
         self.reset()
         self.forward(tokens, attention_mask, position_ids)
@@ -158,7 +159,7 @@ class DecodeSession(EditableSession):
             UsageError: As `forward`.
             UnsupportedError: As `forward`.
         """
-        self.forward(self._in_rows(ids, one_each=True), parents=parents)
+        self.forward(self._reader.in_rows(ids, one_each=True), parents=parents)
         return self.logits
 
     def forward(
@@ -206,7 +207,7 @@ class DecodeSession(EditableSession):
         if self._owed is not None and (tree is not None or self._owed.length > _MOST_OWED or self._must_keep_state()):
             self._pay()
         fed = new if self._owed is None else self._owed.then(new)
-        runs = self._cut(self._slots, fed)
+        runs = cut_runs(self.store, self._slots, fed)
         if tree is not None and len(runs) > 1:
             message = f"a tree requires one step, but the model accepts only {runs[0]} tokens at a time"
             raise UnsupportedError("GP371", message)
@@ -224,9 +225,7 @@ class DecodeSession(EditableSession):
         Raises:
             UsageError: GP240, the model has an input for token ids.
         """
-        if self._embeddings is None:
-            raise UsageError("GP240", "the model accepts token ids, not embeddings", "feed it ids")
-        self._embeddings.embed = embed
+        self._reader.embed_with(embed)
 
     def snapshot(self) -> Snapshot:
         """Return a snapshot of the session, for `restore`.
@@ -283,7 +282,7 @@ class DecodeSession(EditableSession):
         adapters = {cache.name: self.store.read(cache) for cache in self.store.adapters}
         self.store.bytes_copied += sum(value.nbytes for value in adapters.values())
         caches = {**kept.states, **grown, **adapters}
-        embeddings = self._embedded(kept.tokens.ids)
+        embeddings = self._reader.embeddings(kept.tokens.ids)
         write_state(Path(path), SavedState(kept.tokens, kept.origins, caches, embeddings), self._origin)
 
     def contents(self) -> dict[str, Array]:
@@ -326,8 +325,8 @@ class DecodeSession(EditableSession):
         state = read_state(Path(path), self.store.growing, others, self._origin, self._inputs)
         self.store.check_room(state.tokens.length, 0)
         self.reset()
-        if self._embeddings is not None and state.embeddings is not None:
-            self._embeddings.number(state.embeddings)
+        if state.embeddings is not None:
+            self._reader.ids(state.embeddings, "a saved state")
         self._slots = Slots.holding(state.tokens, state.origins)
         for cache in (*self.store.growing, *others):
             self.store.put(cache, state.caches[cache.name])
@@ -336,35 +335,8 @@ class DecodeSession(EditableSession):
     def _origin(self) -> SavedOrigin:
         return SavedOrigin(model_digest(self.store.model), self.store.settings())
 
-    def _cut(self, slots: Slots, fed: Tokens) -> list[int]:
-        """Split new tokens into runs that weigh tokens by their own columns of the mask.
-
-        Returns:
-            The number of tokens in each run.
-
-        Raises:
-            UnsupportedError: GP379, the model reads other columns of attention_mask for them.
-        """
-        runs = self.store.runs(slots.size, fed.length, self.batch)
-        if not (self.store.fixed and self.store.growing) or (slots.visible.all() and fed.mask.all()):
-            return runs
-        mask, weighing = np.concatenate([slots.visible, fed.mask], axis=1), self.store.model.analysis(find_weighing)
-        lengths: list[int] = []
-        end = slots.size
-        for size in runs:
-            # A prompt of several tokens is right by definition, since recomputation feeds all tokens at once.
-            alone = size == 1 or (end > 0 and not weighing.several.are_right(mask[:, : end + size], size))
-            lengths += self.store.runs(end, 1, self.batch) * size if alone else [size]
-            for place in range(end + 1, end + size + 1) if alone else ():
-                if not weighing.single.are_right(mask[:, :place], 1):
-                    message = "cannot exclude these tokens: the model reads other columns of attention_mask for them"
-                    hint = "feed padding with tokens after it, as one prompt, or run the pass extend-mask-to-past"
-                    raise UnsupportedError("GP379", message, hint)
-            end += size
-        return lengths
-
     def _checked(self, tokens: ArrayLike) -> NDArray[np.int64]:
-        ids = self._numbered(tokens, "input_ids")
+        ids = self._reader.ids(tokens, "input_ids", self._ids_in_use)
         if self._slots is not None and len(ids) != self.batch:
             raise UsageError("GP242", f"the caches have a batch of {self.batch}, got {len(ids)}", "reset first")
         if self.fixed_batch not in (None, len(ids)):
@@ -384,7 +356,7 @@ class DecodeSession(EditableSession):
             mask = whole[:, self.length :]
             self._mask_past(whole[:, : self.length])
         if position_ids is not None:
-            return Tokens(ids, mask, self._positions(position_ids, ids.shape))
+            return Tokens(ids, mask, self._reader.positions(position_ids, ids.shape))
         first = self._next_positions(len(ids))[:, None]
         if tree is not None:
             positions = first + depths(tree)
@@ -392,7 +364,7 @@ class DecodeSession(EditableSession):
             positions = np.maximum(first + mask.cumsum(axis=1) - 1, 0)
         else:
             positions = first if ids.shape[1] == 1 else first + np.arange(ids.shape[1])
-        return Tokens(ids, mask, self._positions(positions, ids.shape))
+        return Tokens(ids, mask, self._reader.positions(positions, ids.shape))
 
     def _next_positions(self, batch: int) -> NDArray[np.int64]:
         """Return the position of the next token of each row, int64 [batch]."""
@@ -444,7 +416,7 @@ class DecodeSession(EditableSession):
             past, length = slots.size, slots.length
             slots.append(part, tree)
             rows, self._rows = self._rows, None
-            embedded = self._embedded(part.ids)
+            embedded = self._reader.embeddings(part.ids)
             step = StepInputs(part.ids, slots.visible, part.positions, past, rows, hidden, moves, back, embedded)
             results.append(self._replayed_step(slots, step) if replays else self.store.run(step))
             self._steps.step(length)
@@ -458,12 +430,9 @@ class DecodeSession(EditableSession):
             Outputs of the new tokens.
         """
         whole = slots.tokens()
-        embedded = self._embedded(whole.ids)
+        embedded = self._reader.embeddings(whole.ids)
         again = StepInputs(whole.ids, whole.mask, whole.positions, 0, tree_mask=step.tree_mask, embeddings=embedded)
         return newest([self.store.run(again)], [whole.length], step.length)
-
-    def _embedded(self, ids: NDArray[np.int64]) -> NDArray[np.float32] | None:
-        return None if self._embeddings is None else self._embeddings.of(ids)
 
     def _must_keep_state(self) -> bool:
         assert self._slots is not None
@@ -472,15 +441,7 @@ class DecodeSession(EditableSession):
     def _pay(self) -> None:
         assert self._owed is not None
         assert self._slots is not None
-        self._feed(self._owed, self._cut(self._slots, self._owed))
-
-
-def gives_one(model: Model) -> bool:
-    """Return whether ``model`` declares logits of one token for several input tokens."""
-    shapes = {port.name: port.shape or () for port in (*model.inputs, *model.outputs)}
-    names = (*TOKENS, EMBEDDINGS), ("logits",)
-    tokens, logits = (next((shapes[name] for name in each if name in shapes), ()) for each in names)
-    return len(tokens) >= 2 and tokens[1] != 1 and len(logits) == 3 and logits[1] == 1
+        self._feed(self._owed, cut_runs(self.store, self._slots, self._owed))
 
 
 @functools.lru_cache(maxsize=8)

@@ -9,14 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graphpass.errors import UsageError
+from graphpass.runtime.sessions.tokens import Tokens
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from numpy.typing import ArrayLike, NDArray
-
-    from graphpass.analysis.lengths.past_order import PastOrder
-    from graphpass.runtime.sessions.inputs import Array
 
 
 #: Initial size of the tables, in entries; they double when full.
@@ -24,59 +20,6 @@ _ROOM = 64
 
 #: Rows of the table of entries; positions fill the rest.
 _IDS, _VISIBLE, _MASK, _POSITIONS = range(4)
-
-
-@dataclass(frozen=True, slots=True)
-class Tokens:
-    """Tokens in logical order, as they were fed.
-
-    Attributes:
-        ids: int64 [batch, length]; hashes of embeddings for models with input ``inputs_embeds``.
-        mask: int64 [batch, length], 0 for padding.
-        positions: int64 [batch, length], or [axes, batch, length] if a token has several.
-    """
-
-    ids: NDArray[np.int64]
-    mask: NDArray[np.int64]
-    positions: NDArray[np.int64]
-
-    @property
-    def length(self) -> int:
-        """Return the number of tokens per row, padding included."""
-        return int(self.ids.shape[1])
-
-    def part(self, start: int, stop: int) -> Tokens:
-        """Return the tokens in a range of columns.
-
-        Args:
-            start: The first column.
-            stop: The end of the range, exclusive.
-        """
-        new = slice(start, stop)
-        return Tokens(self.ids[:, new], self.mask[:, new], self.positions[..., new])
-
-    def rows(self, rows: NDArray[np.int64]) -> Tokens:
-        """Return the tokens of some rows.
-
-        Args:
-            rows: Indices of the rows, int64 [n].
-        """
-        return Tokens(self.ids[rows], self.mask[rows], self.positions[..., rows, :])
-
-    def then(self, later: Tokens) -> Tokens:
-        """Return these tokens with ``later`` ones appended."""
-        return Tokens(
-            np.concatenate([self.ids, later.ids], axis=1),
-            np.concatenate([self.mask, later.mask], axis=1),
-            np.concatenate([self.positions, later.positions], axis=-1),
-        )
-
-    @property
-    def end(self) -> NDArray[np.int64]:
-        """Return int64 [batch]: the largest position of each row plus 1, without padding."""
-        ends = np.where(self.mask == 1, self.positions, -1).max(axis=-1, initial=-1) + 1
-        largest: NDArray[np.int64] = ends.max(axis=tuple(range(ends.ndim - 1)))
-        return largest
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,46 +267,6 @@ class Slots:
             self._origins = np.pad(self._origins, ((0, 0), (0, more)))
 
 
-class CompactionPolicy:
-    """A policy that decides when entries have to move before a step.
-
-    Masking an entry without a slot has a small cost at each step; removing all of them has a large cost once. They are
-    removed when masking has cost as much as removal, so the total is at most twice the optimum (ski rental).
-    """
-
-    def __init__(self, past_order: Callable[[], PastOrder], steps_per_copy: float) -> None:
-        """Start with a cost of 0.
-
-        Args:
-            past_order: Returns how the model depends on the order of past entries; called after the first edit.
-            steps_per_copy: Number of steps with one wasted entry that cost as much as gathering one entry.
-        """
-        self._past_order = past_order
-        self._steps_per_copy = steps_per_copy
-        self._cost = 0
-
-    def must_move(self, slots: Slots) -> bool:
-        """Return whether the model would be wrong unless entries move."""
-        return self.wants_sorting(slots) or (not slots.in_place and self._past_order() == "index")
-
-    def wants_sorting(self, slots: Slots) -> bool:
-        """Return whether entries have to be sorted in the order of their slots."""
-        return slots.shares or (not slots.in_order and self._past_order() != "any")
-
-    def fits(self, slots: Slots) -> bool:
-        """Return whether the next step can use sorted entries unchanged; call once per step."""
-        if slots.in_place:
-            return True
-        if self._past_order() == "index":
-            return False
-        self._cost += slots.waste
-        return self._cost <= self._steps_per_copy * slots.length
-
-    def compacted(self) -> None:
-        """Set the cost to 0 after waste was removed."""
-        self._cost = 0
-
-
 def indices(values: ArrayLike, limit: int, name: str, error_id: str) -> NDArray[np.int64]:
     """Return ``values`` as int64 [n], checked to be in ``[0, limit)``.
 
@@ -385,31 +288,3 @@ def indices(values: ArrayLike, limit: int, name: str, error_id: str) -> NDArray[
         there = f"expected 0 to {limit - 1}" if limit else "there are none"
         raise UsageError(error_id, f"index {int(wrong[0])} in {name} is out of range: {there}")
     return array
-
-
-def newest(results: Sequence[dict[str, Array]], runs: Sequence[int], length: int) -> dict[str, Array]:
-    """Return the outputs for the last ``length`` tokens that were fed.
-
-    Args:
-        results: Outputs of each run by name.
-        runs: Number of tokens of each run.
-        length: Number of tokens, at least 1.
-
-    Returns:
-        Outputs for these tokens, concatenated along axis 1. An output without one entry per token (axis 1 is shorter)
-        is that of the last run.
-    """
-    if len(runs) == 1 and runs[0] == length:
-        return results[0]
-    return {name: _newest([result[name] for result in results], runs, length) for name in results[-1]}
-
-
-def _newest(outputs: Sequence[Array], runs: Sequence[int], length: int) -> Array:
-    newest: list[Array] = []
-    for output, size in zip(reversed(outputs), reversed(runs), strict=True):
-        of_each = output.ndim > 1 and output.shape[1] == size
-        newest.append(output[:, -min(size, length) :] if of_each else output)
-        length -= size
-        if length <= 0 or not of_each:
-            break
-    return newest[0] if len(newest) == 1 else np.concatenate(newest[::-1], axis=1)

@@ -239,28 +239,7 @@ def test_embeddings_without_a_slot_are_dropped() -> None:
         embeddings.of(prompts[1])
 
 
-@pytest.mark.parametrize(
-    ("fed", "words"),
-    [
-        (np.zeros((1, 3, 16), np.float32), "[batch, length, 32]"),
-        (np.zeros((1, 0, 32), np.float32), "not empty"),
-        (np.zeros((1, 1, 1, 32), np.float32), "[batch, length, 32]"),
-    ],
-)
-def test_other_shapes_are_refused(fed: NDArray[np.float32], words: str) -> None:
-    session = open_session(language_model("llava"))
-    with pytest.raises(UsageError, match="inputs_embeds") as caught:
-        session.forward(fed)
-    assert caught.value.id == "GP241"
-    assert words in caught.value.message
-    with pytest.raises(UsageError, match="position_ids must be \\[3, 1, 4\\]"):
-        open_session(language_model("qwen2_vl")).forward(rows(1, 4), position_ids=np.zeros((2, 1, 4)))
-
-
-def test_models_of_ids_refuse_embeddings() -> None:
-    with pytest.raises(UsageError) as caught:
-        open_session(exported("llama/onnx")).embed_with(lambda ids: ids.astype(np.float32))
-    assert caught.value.id == "GP240"
+def test_models_of_ids_have_no_text_embeddings() -> None:
     with pytest.raises(UnsupportedError) as refused:
         text_embeddings(exported("llama/onnx"))
     assert refused.value.id == "GP325"

@@ -8,7 +8,8 @@ from hypothesis import given, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from graphpass.errors import UsageError
-from graphpass.runtime.sessions.slots import Slots, SlotState, Tokens, indices
+from graphpass.runtime.sessions.slots import Slots, SlotState, indices
+from graphpass.runtime.sessions.tokens import Tokens
 
 
 class SlotMachine(RuleBasedStateMachine):
