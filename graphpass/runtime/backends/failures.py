@@ -33,7 +33,18 @@ class _Translation(AbstractContextManager[None]):
             raise UnsupportedError(self._id, f"{self._failure}: {_first_meaningful_line(error)}") from error
 
 
+def message_of(error: Exception) -> str:
+    """Return the message of a runtime's exception; bytes that are not UTF-8 are escaped.
+
+    Bindings of runtimes raise `UnicodeDecodeError` if a message quotes such bytes, for example an attribute's value.
+
+    Args:
+        error: The exception.
+    """
+    return error.object.decode("utf-8", "backslashreplace") if isinstance(error, UnicodeDecodeError) else str(error)
+
+
 def _first_meaningful_line(error: Exception) -> str:
     # OpenVINO's messages begin with the source locations of the exception.
-    lines = [line.strip() for line in str(error).splitlines()]
+    lines = [line.strip() for line in message_of(error).splitlines()]
     return next((line for line in lines if line and not line.startswith("Exception from ")), type(error).__name__)

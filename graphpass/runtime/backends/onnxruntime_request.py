@@ -146,6 +146,7 @@ class OnnxRuntimeRequest:
                 options,
                 providers=["CPUExecutionProvider"] if device == "CPU" else None,
                 disabled_optimizers=[] if _packs.get() else [_FOLDING],
+                enable_fallback=False,
             )
         self._names = [output.name for output in self._session.get_outputs()]
         self._run_options = onnxruntime.RunOptions()

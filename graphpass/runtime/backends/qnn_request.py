@@ -93,7 +93,7 @@ def _session(path: Path, entries: Mapping[str, str]) -> Any:
     # The emulator is listed as a CPU.
     soc = _SOC if device.device.type.name == "CPU" else {}
     options.add_provider_for_devices([device], {"backend_path": plugin.get_qnn_htp_path(), **_IN_F16, **soc})
-    return onnxruntime.InferenceSession(str(path), options)
+    return onnxruntime.InferenceSession(str(path), options, enable_fallback=False)
 
 
 @functools.cache

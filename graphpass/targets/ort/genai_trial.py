@@ -18,6 +18,7 @@ from graphpass.errors import PreconditionError, UnsupportedError
 from graphpass.ir.inputs import EMBEDDINGS, TARGET_STATES
 from graphpass.ir.model import Model
 from graphpass.ir.operators import COMPRESSED_PRODUCTS
+from graphpass.runtime.backends.failures import message_of
 from graphpass.runtime.sessions.inputs import numpy_type
 
 Array: TypeAlias = NDArray[Any]
@@ -27,6 +28,9 @@ _MODULE, _HINT = "onnxruntime_genai", "pip install 'graphpass[ort-genai]'"
 #: Option of ONNX Runtime's sessions: kernels read the mapped weights, without a repacked copy of all of them. Products
 #: with compressed weights then decompress them in each step.
 _UNPACKED = {"session.disable_prepacking": "1"}
+
+#: Errors are raised, so only fatal ones are logged; the lowest severity is 0.
+_QUIET = {"log_severity_level": 4}
 
 
 def observe(model: Model, context: int | None) -> Observation | str:
@@ -101,6 +105,7 @@ def _observe(
             place = folder / file
             place.parent.mkdir(exist_ok=True)
             stage_onnx(model.proto, model.path, place.parent, place.name, link=True)
+        config = _with_session_options(config, _QUIET)
         texts = [config]
         if not any(True for model in models.values() for _ in model.graph.of_op(*COMPRESSED_PRODUCTS, "QMoE")):
             # Kernels may support repacked weights only, so only a refusal with the options of the result counts.
@@ -112,7 +117,7 @@ def _observe(
     return Observation(tried, refused=refused)
 
 
-def _with_session_options(config: str, options: Mapping[str, str]) -> str:
+def _with_session_options(config: str, options: Mapping[str, str | int]) -> str:
     """Return a ``genai_config.json`` with ``options`` for the session of each model."""
     content = json.loads(config)
     for section in content["model"].values():
@@ -124,8 +129,8 @@ def _with_session_options(config: str, options: Mapping[str, str]) -> str:
 def _refusal(folder: Path, features: Mapping[str, Array] | None, states: Array | None) -> str | None:
     try:
         _generate(folder, features, states)
-    except RuntimeError as error:
-        return " ".join(str(error).split())
+    except (RuntimeError, UnicodeDecodeError) as error:
+        return " ".join(message_of(error).split())
     return None
 
 
