@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
+from graphpass.analysis.symbolic.expressions import Expr
+from graphpass.analysis.symbolic.sizes import infer_sizes
 from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Cache
 from graphpass.ir.graph import Node, Use, Value
@@ -53,6 +55,7 @@ class PositionsInUse:
             UnsupportedError: GP391, the model has no input of tokens.
         """
         self._rewriter, self._graph = rewriter, rewriter.graph
+        self._sizes = model.analysis(infer_sizes)
         self._write = rewriter.under("static_cache")
         self._capacity = self._write.constant([capacity])
         self._rows: dict[int, Handle] = {}
@@ -164,24 +167,38 @@ class PositionsInUse:
             slots: Values with an axis of slots, and the axis if known.
             nodes: Layout operators of these values.
         """
+        shapes = ((self._sizes.shape(value), axis) for value, axis in slots.items() if axis is not None)
+        lengths = frozenset(shape[axis] for shape, axis in shapes if shape is not None)
         copies: dict[Value, Handle] = {}
         for node in nodes:
             for port, value in enumerate(node.inputs[1:], 1):
                 if value is not None:
-                    self._copy_arithmetic(value, slots, copies)
+                    self._copy_arithmetic(value, slots, lengths, copies)
                     if value in copies:
                         self._rewriter.redirect(node, port, copies[value])
 
-    def _copy_arithmetic(self, value: Value, slots: Mapping[Value, int | None], copies: dict[Value, Handle]) -> None:
-        """Clone the arithmetic between shapes of ``slots`` and ``value``."""
+    def _copy_arithmetic(
+        self, value: Value, slots: Mapping[Value, int | None], lengths: Container[Expr], copies: dict[Value, Handle]
+    ) -> None:
+        """Clone the arithmetic between shapes of ``slots``, or one of their ``lengths``, and ``value``."""
 
         def is_arithmetic(node: Node) -> bool:
             return node.op in _SHAPE_ARITHMETIC and len(node.outputs) == 1
 
+        def is_length(node: Node) -> bool:
+            is_size = is_arithmetic(node) and node.outputs[0].element_type == "i64"
+            integers = self._sizes.integers(node.outputs[0]) if is_size else None
+            return integers is not None and len(integers) == 1 and integers[0] in lengths
+
         def sources(node: Node) -> tuple[Value | None, ...]:
-            return node.inputs if is_arithmetic(node) and node.op != "ShapeOf" else ()
+            return node.inputs if is_arithmetic(node) and node.op != "ShapeOf" and not is_length(node) else ()
 
         for node in sorted(self._graph.backward([value], sources), key=lambda node: node.index):
+            if is_length(node) and node.outputs[0] not in copies:
+                is_number = node.outputs[0].rank == 0
+                copies[node.outputs[0]] = (
+                    self._write.op("Squeeze", self._capacity, axes=[0]) if is_number else self._capacity
+                )
             inputs = {port: copies[source] for port, source in enumerate(node.inputs) if source in copies}
             reads_slots = node.op == "ShapeOf" and node.source() in slots
             if (reads_slots or (inputs and is_arithmetic(node))) and node.outputs[0] not in copies:

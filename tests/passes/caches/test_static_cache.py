@@ -9,11 +9,11 @@ import onnxruntime
 import pytest
 from support.fixed_capacity import CAPACITY, fixed, follow
 from support.loaded import onnx_model
-from support.models import reference
+from support.models import exporters, reference
 from support.operators import count_operators
 from support.reference_tokens import greedy_tokens
 
-from graphpass import PassManager, parse
+from graphpass import PassManager, load, parse
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.errors import GraphpassError
 from graphpass.runtime import open_session
@@ -142,3 +142,9 @@ def test_unsuitable_models_are_refused() -> None:
     with pytest.raises(GraphpassError, match=r"past_key_values\.0\.key .* is not appended to") as caught:
         fixed(model)
     assert caught.value.id == "GP391"
+
+
+def test_lengths_computed_from_other_lengths_count_slots() -> None:
+    """transformers' exporter expands keys to the past plus the new tokens, and reads no shape of the present."""
+    model = load(exporters("transformers-onnx", "nemotron_h"))
+    follow(open_session(model), open_session(fixed(model)), np.arange(3, 10), CAPACITY - 7)
