@@ -17,7 +17,7 @@ CASTS = frozenset({"Convert", "Identity"})
 QUANTIZERS = frozenset({"DequantizeLinear", "FakeQuantize", "QuantizeLinear"})
 
 #: Change the shape and keep the order of all elements.
-RESHAPES = frozenset({"Reshape", "Squeeze", "Unsqueeze"})
+RESHAPES = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
 
 #: Keep the order of all elements; change their shape or type.
 KEEPS_ORDER = CASTS | RESHAPES

@@ -225,7 +225,7 @@ def _weights(graph: Graph, softmax: Node) -> _Weights:
             raise MissError(graph.producer(value), "its probabilities have several users")
         node = uses[0].node
         is_same = broadcast_to_itself(node) is not None
-        if is_same or is_value_preserving(node) or node.op == "Dropout" or _regroups_heads(node):
+        if is_same or is_value_preserving(node) or node.op == "Dropout" or _regroups_rows(node):
             value = node.outputs[0]
         elif node.op == "MatMul" and uses[0].port == 0:
             return _Weights(node, guarded, dropped)
@@ -302,7 +302,7 @@ def _scores(graph: Graph, softmax: Node) -> Scores:
             alpha = node.attributes.get("alpha", 1.0)
             scores.scales += [] if alpha == 1 else [Scale(alpha, divides=False)]
             return scores
-        if is_value_preserving(node) or _regroups_heads(node):
+        if is_value_preserving(node) or _regroups_rows(node):
             value = node.source()
         elif node.op in QUANTIZERS:
             value, scores.quantizer = node.source(), scores.quantizer or node
@@ -356,17 +356,18 @@ def _scores_before(graph: Graph, node: Node, result: Scores) -> Value:
 _PLUS_NOTHING = op("Add|Subtract", var("scores"), var("nothing").where(_is_zeros))
 
 
-def _regroups_heads(node: Node) -> bool:
-    """Return whether ``node`` is a Reshape that merges or splits batch and heads.
+def _regroups_rows(node: Node) -> bool:
+    """Return whether ``node`` is a Reshape that merges or splits batch, heads and queries.
 
-    Unknown sizes are accepted: the product with the value is valid only if they are equal.
+    ONNX's converter between opsets flattens the operand of a Softmax. Unknown sizes are accepted: the product with the
+    value is valid only if they are equal.
     """
-    source, result = (node.inputs[0], node.outputs[0]) if node.op == "Reshape" else (None, None)
+    source, result = (node.inputs[0], node.outputs[0]) if node.op in {"Flatten", "Reshape"} else (None, None)
     if source is None or result is None or source.shape is None or result.shape is None:
         return False
     if len(source.shape) == len(result.shape) == 4:
         return source.shape[1] == result.shape[1] and isinstance(source.shape[1], int)
-    return {len(source.shape), len(result.shape)} == {3, 4}
+    return {len(source.shape), len(result.shape)} in ({2, 4}, {3, 4})
 
 
 def _added_mask(graph: Graph, node: Node, scales: tuple[Scale, ...]) -> tuple[Value, Mask]:

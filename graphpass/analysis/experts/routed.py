@@ -21,9 +21,6 @@ from graphpass.ir.values import fixed_size
 #: Operators that keep the order of elements, or repeat them along additional axes.
 _SPREAD = KEEPS_ORDER | COPIES
 
-#: Operators that flatten the weights of all choices.
-_FLATTENS = RESHAPES | {"Flatten"}
-
 
 @dataclass(frozen=True, slots=True)
 class ExpertLayer:
@@ -84,7 +81,7 @@ def _layer(
     Raises:
         MissError: Weights do not match the choices, or experts read different tokens or differ in structure.
     """
-    chosen, weights = match["chosen"], graph.look_through(match["weights"], _FLATTENS)
+    chosen, weights = match["chosen"], graph.look_through(match["weights"], RESHAPES)
     if (weights.shape, weights.element_type) != (chosen.shape, match["result"].element_type):
         raise MissError(graph.producer(weights), "expected a weight for each selected expert, in the tokens' type")
     rows = {_gathered(graph, expert.rows, token) for expert, token in experts}
@@ -169,7 +166,7 @@ def _separate(graph: Graph, experts: Sequence[Match]) -> ExpertLayer:
     """
     first = experts[0]
     anchor = first.nodes["one_hot"]
-    tables = {graph.look_through(expert["weights"], _FLATTENS) for expert in experts}
+    tables = {graph.look_through(expert["weights"], RESHAPES) for expert in experts}
     places = (fold_scalar(graph, expert["number"]) for expert in experts)
     numbers = [-1 if number is None else int(number) for number in places]
     count = int(fold_scalar(graph, first["count"]) or 0)

@@ -48,6 +48,11 @@ def _reshape(elements: Elements, node: Node, axis: int) -> Expr | None:
     return floor_divide(reduce(multiply, count, ONE), reduce(multiply, others, ONE))
 
 
+def _flatten(elements: Elements, node: Node, axis: int) -> Expr:
+    sizes, split = elements.shape(node.source()), node.attributes.get("axis", 1)
+    return reduce(multiply, sizes[split:] if axis else sizes[:split], ONE)
+
+
 def _broadcast(elements: Elements, node: Node, axis: int) -> Expr | None:
     source, count = elements.shape(node.source()), elements.shape(node.source(1))[0].as_number
     rank = node.outputs[0].rank or 0
@@ -177,6 +182,7 @@ RULES: dict[str, Callable[[Elements, Node, int], Expr | None]] = {
     "Concat": _concat,
     "ConstantOfShape": lambda elements, node, axis: elements.of(node.source(), (number(axis),)),
     "Einsum": _einsum,
+    "Flatten": _flatten,
     "Gemm": _gemm,
     "Pad": _pad,
     "Range": _range,

@@ -5,17 +5,22 @@ from __future__ import annotations
 import re
 
 import numpy
+import onnx
 import openvino
 import pytest
 from analysis.attention.plain_attention import F32, PlainAttention, number
+from onnx import helper
 from openvino import opset13 as ops
 from support.attention_graphs import integers
 from support.models import export
 
+from graphpass import PassManager, parse, verify
 from graphpass.analysis.attention.find import find_attention
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.lengths.past_order import past_order
+from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.io import load
+from graphpass.testing import tiny_model
 
 
 class SoftCap(PlainAttention):
@@ -369,3 +374,27 @@ def test_rounded_operands_leave_the_kind_of_caches():
     assert past_order(model) == "any"
     assert not any(block.fusable for block in inventory.attention)
     assert all("QuantizeLinear" in (block.reason or "") for block in inventory.attention)
+
+
+def test_flattened_scores_are_fused_and_proven():
+    """ONNX's converter to opset 13 or later flattens the operand of a Softmax whose rank it does not know."""
+    model = tiny_model("llama")
+    proto = onnx.ModelProto()
+    proto.CopyFrom(model.proto)
+    nodes = []
+    for node in model.proto.graph.node:
+        if node.op_type != "Softmax":
+            nodes.append(node)
+            continue
+        (scores,), (weights,) = node.input, node.output
+        nodes += [
+            helper.make_node("Shape", [scores], [f"{scores}/shape"]),
+            helper.make_node("Flatten", [scores], [f"{scores}/flat"], axis=3),
+            helper.make_node("Softmax", [f"{scores}/flat"], [f"{weights}/flat"]),
+            helper.make_node("Reshape", [f"{weights}/flat", f"{scores}/shape"], [weights]),
+        ]
+    del proto.graph.node[:]
+    proto.graph.node.extend(nodes)
+    result = PassManager(parse("fuse-group-query-attention")).run(OnnxModel(proto)).model
+    assert len(list(result.graph.of_op("GroupQueryAttention"))) == 2
+    assert verify(model, OnnxModel(proto), steps=1).is_proven

@@ -23,6 +23,8 @@ X = {"x": numpy.zeros([5, 6], numpy.float32), "i": numpy.array(3), "k": numpy.ar
         "%l = Shape(%x) {end=1}\n%m = Minimum(%l, [0])\n%e = Add(%l, %m)\n%y = Slice(%x, [0], %e) {axes=[0]}",
         "%y = onnx.Gemm(%x, %x) {transA=1}",
         "%y = onnx.Gemm(%x, %x) {transB=1}",
+        "%s = onnx.Gemm(%x, %x) {transB=1}\n%y = Flatten(%s) {axis=2}",
+        "%s = onnx.Gemm(%x, %x) {transB=1}\n%y = Flatten(%s) {axis=-2}",
         '%y = onnx.Einsum(%x, %x) {equation="ij,kj->ki"}',
         "%t = Transpose(%x) {order=[1, 0]}\n%u = Unsqueeze(%t) {axes=[0]}\n%w = Constant : f32[4, 6, 3]\n"
         "%y = Conv(%u, %w) {pads=[1, 2], dilations=[2]}",
