@@ -103,16 +103,24 @@ def multiplies_matrices(node: Node) -> bool:
 
 def is_value_preserving(node: Node) -> bool:
     """Return whether ``node`` returns its elements without rounding to integers or booleans."""
+    if is_copy(node):
+        return True
     if node.op not in CASTS or node.inputs[0] is None:
         return False
-    types = {node.inputs[0].element_type, node.outputs[0].element_type}
-    return node.op == "Identity" or types <= REALS | {"dynamic"}
+    return {node.inputs[0].element_type, node.outputs[0].element_type} <= REALS | {"dynamic"}
+
+
+def is_copy(node: Node) -> bool:
+    """Return whether ``node`` is an Identity, or a Concat of one tensor.
+
+    Exporters write such a Concat for a past that is joined to an empty tensor.
+    """
+    return node.op == "Identity" or (node.op == "Concat" and len(node.inputs) == 1)
 
 
 def is_idle(node: Node) -> bool:
     """Return whether ``node`` returns its input unchanged in elements and type."""
-    is_same = node.op == "Convert" and node.source().element_type == node.outputs[0].element_type
-    return is_same or node.op == "Identity"
+    return is_copy(node) or (node.op == "Convert" and node.source().element_type == node.outputs[0].element_type)
 
 
 def head_of(graph: Graph, result: Node) -> Node | None:

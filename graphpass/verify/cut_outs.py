@@ -97,7 +97,7 @@ def compare_cut_outs(
         if verdict.needs_padding:
             return comparison.diverging(_place(verdict.step, pair.called), verdict.reason)
     for pair, verdict in examples:
-        if words := pair.confirmed(verdict, sides(verdict.step), tolerance):
+        if words := pair.confirmed(verdict, sides, tolerance):
             return comparison.diverging(_place(verdict.step, pair.called), words)
     # Without caches a mask has ``total * total`` elements instead of ``length * total``.
     longest = None if all(pasts) else _LONGEST_PROMPT
@@ -219,15 +219,17 @@ class _Pair:
     def is_open(self) -> bool:
         return not isinstance(self.verdict, Equal) and self.miss is None
 
-    def confirmed(self, verdict: Unlike, sides: Iterable[_Side], tolerance: Tolerance) -> str | None:
+    def confirmed(
+        self, verdict: Unlike, sides: Callable[[SampledStep], Iterable[_Side]], tolerance: Tolerance
+    ) -> str | None:
         """Return the difference of the computed operands at a counterexample; ``None`` if they are equal.
 
-        Masks of more than ``_MOST_SCORES`` elements are not computed: the solver's reason is returned.
+        Steps whose masks have more than ``_MOST_SCORES`` elements are not computed: the solver's reason is returned.
         """
         step = verdict.step
-        if self.subject == "masks" and step.batch * step.length * step.total > _MOST_SCORES:
+        if step.batch * step.length * step.total > _MOST_SCORES:
             return verdict.reason
-        words = self.difference(sides, step, tolerance)
+        words = self.difference(sides(step), step, tolerance)
         return verdict.reason if words and self.subject == "angles" else words
 
     def difference(self, sides: Iterable[_Side], step: SampledStep, tolerance: Tolerance) -> str | None:

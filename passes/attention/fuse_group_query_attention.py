@@ -17,12 +17,12 @@ from graphpass.analysis.symbolic.sizes import infer_sizes
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.engine.conditions import OPSET_13
 from graphpass.engine.passes import Done, Pass
-from graphpass.ir.graph import Node, Value
+from graphpass.ir.graph import Node, Use, Value
 from graphpass.ir.inputs import check_positions
 from graphpass.ir.miss import Miss
 from graphpass.ir.operators import MOVES, NORMS
 from graphpass.ir.rewriter import Rewriter
-from graphpass.ir.values import fixed_size
+from graphpass.ir.values import fixed_size, is_copy
 from graphpass.ir.writer import Handle, Operand, Writer
 from graphpass.passes.attention.merged_heads import merged_heads
 from graphpass.passes.attention.shared_operands import SharedOperands
@@ -154,7 +154,11 @@ class _Fusion:
         read = [value for cache in (group.key, group.value) for value in (cache.past, cache.whole, *cache.copies)]
         # A dict, because names of new nodes depend on the order.
         values = dict.fromkeys([*read, *forms])
-        for use in graph.forward(reversed(values), lambda use: use.node.outputs if use.node.op in MOVES else ()):
+
+        def moved(use: Use) -> tuple[Value, ...]:
+            return use.node.outputs if use.node.op in MOVES or is_copy(use.node) else ()
+
+        for use in graph.forward(reversed(values), moved):
             content = sizes.content(use.node.outputs[0]) if use.node.op == "ShapeOf" else None
             if content is not None and self._lengths.knows(content):
                 self._rewriter.replace(use.node.outputs[0], self._lengths.vector(content))

@@ -7,6 +7,8 @@ from graphpass.ir.values import (
     head_of,
     is_activation,
     is_compressed,
+    is_copy,
+    is_value_preserving,
     is_wider,
     known_elements,
     weight_bytes,
@@ -84,3 +86,11 @@ def test_sizes_that_are_not_fixed():
 )
 def test_wider_types_are_floating_point(pair, wider):
     assert is_wider(*pair) is wider
+
+
+def test_a_concat_of_one_tensor_is_a_copy():
+    text = "%x = Parameter : i64[n]\n%y = Concat(%x) {axis=0}\n%z = Concat(%y, %x) {axis=0}\nResult(%z) {name=z}\n"
+    one, two = parse_model(text, "onnx").graph.of_op("Concat")
+    assert is_copy(one)
+    assert is_value_preserving(one)
+    assert not is_copy(two)

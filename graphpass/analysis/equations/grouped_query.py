@@ -191,7 +191,7 @@ def _appended(model: Model, node: Node, operand: Value | None) -> Appended:
         raise MissError(concat, f"its operand {operand.name} is not a past [batch, heads, positions, head_dim]")
     if cache.write is None or graph.look_through(graph.writes[cache.write].source(), is_idle) != copies[0]:
         raise MissError(node, f"cache {cache.name} is written from another value than attention reads")
-    return Appended(cache, past, concat.source(1), copies[0], tuple(copies[1:]))
+    return Appended(cache, source, concat.source(1), copies[0], tuple(copies[1:]))
 
 
 def _sizes(node: Node, key: Appended, value: Appended) -> tuple[int, int, int]:

@@ -144,7 +144,7 @@ def maximum(left: Expr, right: Expr) -> Expr:
         left: A number of any sort; booleans count as 0 and 1.
         right: The other number, of any sort.
     """
-    return _extreme(left, right, at_most_defined(right, left), at_most_defined(left, right))
+    return _extreme(left, right, _never_above(right, left), _never_above(left, right))
 
 
 def minimum(left: Expr, right: Expr) -> Expr:
@@ -154,7 +154,18 @@ def minimum(left: Expr, right: Expr) -> Expr:
         left: A number of any sort; booleans count as 0 and 1.
         right: The other number, of any sort.
     """
-    return _extreme(left, right, at_most_defined(left, right), at_most_defined(right, left))
+    return _extreme(left, right, _never_above(left, right), _never_above(right, left))
+
+
+def _never_above(left: Expr, right: Expr) -> Expr:
+    """Return the condition ``left <= right``, true at the limits of i64.
+
+    Frontends write these limits for a missing bound of a clamp.
+    """
+    least, most = left.as_number, right.as_number
+    is_least = right.sort == "int" and least is not None and least <= -(2**63)
+    is_most = left.sort == "int" and most is not None and most >= 2**63 - 1
+    return TRUE if is_least or is_most else at_most_defined(left, right)
 
 
 def _extreme(left: Expr, right: Expr, takes_left: Expr, takes_right: Expr) -> Expr:

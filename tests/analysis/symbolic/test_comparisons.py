@@ -26,3 +26,12 @@ def test_rounding_keeps_small_integers():
     assert ex.round_to("bf16", few) is few
     assert ex.round_to("bf16", K).op == "apply"
     assert ex.round_to("f16", number(2049)) is number(2048)
+
+
+def test_limits_of_integers_bound_no_integer():
+    lowest, largest = number(-(2**63)), number(2**63 - 1)
+    position = ex.read("position_ids", (B, Q), "int")
+    assert ex.minimum(largest, position) is position
+    assert ex.maximum(position, lowest) is position
+    assert ex.maximum(position, largest) is not position
+    assert ex.minimum(position, number(2**31 - 1)) is not position
