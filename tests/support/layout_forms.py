@@ -172,6 +172,23 @@ def all_layers() -> OnnxModel:
     return build.model()
 
 
+def all_caches() -> OnnxModel:
+    """Keys and values of all layers in one tensor: [layers, 2, batch, heads, sequence, size]."""
+    build = builder_with_hidden_states()
+    past = build.input("past", [LAYERS, 2, "B", HEADS, "P", SIZE])
+    layers, outs = [], []
+    for layer in range(LAYERS):
+        own = build.op("Gather", past, build.constant(numpy.int64(layer)), axis=0)
+        olds = [build.op("Gather", own, build.constant(numpy.int64(part)), axis=0) for part in (0, 1)]
+        parts = [build.op("Concat", old, build.heads(), axis=2) for old in olds]
+        pair = build.op("Concat", *(build.op("Unsqueeze", part, build.ints(0)) for part in parts), axis=0)
+        layers.append(build.op("Unsqueeze", pair, build.ints(0)))
+        outs.append(build.attend(*parts))
+    build.present(build.op("Concat", *layers, axis=0), "present", [LAYERS, 2, "B", HEADS, "T", SIZE])
+    build.result(*outs)
+    return build.model()
+
+
 def shared() -> OnnxModel:
     """Two layers attend over the same positions."""
     build = builder_with_hidden_states()

@@ -2,7 +2,7 @@ import numpy
 import pytest
 from support.loaded import exported, openvino_after
 from support.longrope import with_two_tables
-from support.models import export, reference
+from support.models import export, exporters, reference
 
 from graphpass.analysis.lengths.past_order import past_order
 from graphpass.engine.manager import PassManager
@@ -27,6 +27,11 @@ def test_from_onnx_everything_is_done():
     names = pipeline("llama", "onnx")
     assert names[:3] == ["to-openvino", "change-precision", "fuse-attention"]
     assert names[-2:] == ["make-stateful", "set-runtime-options"]
+
+
+def test_operators_of_encoders_are_lowered_for_the_plugin():
+    names = format_passes(GPU().pipeline(load(exporters("encoders", "bert")))).split(",")
+    assert names[-2:] == ["lower-boolean-gathers", "reshape-by-constants{unknown=true}"]
 
 
 def test_a_stateless_ir_needs_no_conversion():

@@ -82,7 +82,7 @@ def _appends(graph: Graph, new: Value) -> Node | None:
 
 
 def _cut_from(graph: Graph, sizes: Sizes, new: Value) -> Node | None:
-    """Return the Concat from whose end a Slice cuts ``new``, if these are its last part."""
+    """Return the Concat from whose end a Slice cuts exactly ``new``."""
     node = graph.producer(new)
     cuts = fold_cuts(graph, node)
     join = graph.producer(node.source()) if cuts else node
