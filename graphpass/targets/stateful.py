@@ -16,7 +16,7 @@ from graphpass.analysis.caches.masks import find_masks
 from graphpass.analysis.caches.packed import flat_caches, is_packed
 from graphpass.analysis.caches.step_tokens import absorbs_padding, find_step_tokens
 from graphpass.analysis.equations.chunk_regions import find_chunks
-from graphpass.dialects.openvino.frontend import LOWERED
+from graphpass.dialects.openvino.frontend import LOWERED, UPGRADED
 from graphpass.engine.conditions import OPENVINO, STATEFUL
 from graphpass.engine.passes import Pass
 from graphpass.engine.pipeline import parse
@@ -266,6 +266,8 @@ def _to_openvino(model: Model) -> list[str]:
         return []
     lowered = any(True for _ in model.graph.of_op(*LOWERED))
     steps = [*(upgrade_opset(model) if lowered else ())]
+    if any(len(node.inputs) == 1 and "axes" in node.attributes for node in model.graph.of_op(*UPGRADED)):
+        steps = ["upgrade-opset{to=18}"]
     steps += [*_if(_quantizes_caches(model), "dequantize-caches"), *_if(lowered, "lower-operators")]
     return [*steps, "to-openvino"]
 

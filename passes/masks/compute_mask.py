@@ -14,7 +14,7 @@ from graphpass.passes.attention.step_builder import StepBuilder
 
 @dataclass(frozen=True)
 class ComputeMask(Pass[Model]):
-    """Compute the mask of attention from attention_mask, in place of an input with the whole mask.
+    """Replace an input with the whole mask of attention by attention_mask.
 
     Callers of such exports compute the mask of each step, as Qualcomm's and Core ML's runtimes do. Other runtimes feed
     ``attention_mask``.
