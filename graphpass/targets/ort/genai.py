@@ -10,7 +10,6 @@ from typing import Any, Literal
 from graphpass.analysis.caches.encoders import is_encoder
 from graphpass.analysis.caches.extra_outputs import extra_outputs
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.caches.last_logits import selects_undeclared
 from graphpass.analysis.caches.packed import is_packed
 from graphpass.engine.findings import Finding, Observation
 from graphpass.engine.passes import Pass
@@ -122,7 +121,6 @@ class ORTGenAI(ORT):
         steps = [
             *drop_ports(model.analysis(extra_outputs), unread_inputs(model)),
             *(["widen-inputs"] if refused else []),
-            *(["last-logits"] if selects_undeclared(model) else []),
         ]
         passes = (*parse(",".join(steps)), *super().pipeline(model))
         require_sizes(model, model.path, self.context)
