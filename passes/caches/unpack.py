@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.caches.packed import Flat, flat_caches, packed_caches, stacked_caches
+from graphpass.analysis.caches.packed import Flat, MergedHeads, flat_caches, merged_heads, packed_caches, stacked_caches
 from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.ir.cache import Cache
 from graphpass.ir.graph import Node, Value
@@ -41,7 +41,8 @@ class Unpack(Pass[Model]):
     OpenVINO's CPU plugin (2026.4.1) does not compile a split initial value.
 
     Options:
-        only: ``kv`` or ``linear`` to unpack only caches of this kind.
+        only: ``kv`` or ``linear`` to unpack only caches of this kind; ``heads`` to split caches ``[batch, sequence,
+            heads * head_dim]`` of exports that reshape each past and present.
 
     Shapes:
         kv ``[batch, heads, sequence, key_dim + value_dim]`` to ``[batch, heads, sequence, key_dim]`` and ``[batch,
@@ -59,9 +60,13 @@ class Unpack(Pass[Model]):
 
     name = "unpack"
 
-    only: Literal["all", "kv", "linear"] = "all"
+    only: Literal["all", "kv", "linear", "heads"] = "all"
 
     def run(self, model: Model) -> Done | Skipped:
+        if self.only == "heads":
+            merged = merged_heads(model, analyze_caches(model))
+            _split_heads(model, merged)
+            return Done({"caches split into heads": len(merged)}) if merged else Skipped("no cache merges heads")
         layers = 0
         while self.only != "linear" and (stacked := stacked_caches(model, analyze_caches(model))):
             unpack_layers(model, stacked)
@@ -81,6 +86,28 @@ class Unpack(Pass[Model]):
         finish(model, rewriter, made | {cache.name: [] for cache in flat})
         counts = {"caches of several layers unpacked": layers} if layers else {}
         return Done(counts | {"caches unpacked": len(made) + len(flat), "caches made": count}, tuple(notes))
+
+
+def _split_heads(model: Model, merged: Mapping[Cache, MergedHeads]) -> None:
+    """Split the last axis of caches into heads and channels; names are kept."""
+    rewriter, graph = model.rewriter(), model.graph
+    names: dict[str, str] = {}
+    for cache, entry in merged.items():
+        read, write = graph.reads[cache.read], graph.writes[str(cache.write)]
+        sizes = [None] * ((read.outputs[0].rank or 0) - 1) + [*entry.sizes]
+        own = rewriter.add_past(read, f"{cache.read}/heads", sizes, None)
+        for use in (use for value in entry.pasts for use in graph.uses(value)):
+            rewriter.redirect(use.node, use.port, own)
+        for shape in entry.shapes:
+            rewriter.redirect(shape, 0, own)
+        rewriter.add_present(write, f"{cache.write}/heads", sizes, rewriter.native(entry.new))
+        rewriter.drop([write, read])
+        names |= {f"{cache.read}/heads": cache.read, f"{cache.write}/heads": str(cache.write)}
+    rewriter.finish()
+    rewriter, graph = model.rewriter(), model.graph
+    ports = dict(graph.reads) | dict(graph.writes)
+    rewriter.rename_ports({ports[made]: name for made, name in names.items()})
+    rewriter.finish()
 
 
 def _unpack_states(model: Model, rewriter: Rewriter, flat: Mapping[Cache, Flat]) -> None:

@@ -38,6 +38,22 @@ def merged_heads() -> OnnxModel:
     return build.model()
 
 
+def split_heads(*, reads_whole: bool = False) -> OnnxModel:
+    """Caches [batch, sequence, heads * size], of which each step splits the past and merges the present."""
+    build = builder_with_hidden_states()
+    pasts, wholes = build.pasts(["B", "P", HEADS * SIZE]), []
+    for past in pasts:
+        split = build.op("Reshape", past, build.ints(0, 0, HEADS, -1))
+        wholes.append(build.op("Concat", build.op("Transpose", split, perm=[0, 2, 1, 3]), build.heads(), axis=2))
+    rows = [build.op("Transpose", whole, perm=[0, 2, 1, 3]) for whole in wholes]
+    merged = [build.op("Reshape", each, build.ints(0, 0, -1)) for each in rows]
+    build.presents(*merged, ["B", "T", HEADS * SIZE])
+    if reads_whole:
+        build.output(build.op("Neg", pasts[0]), "other", ["B", "P", HEADS * SIZE])
+    build.result(build.attend(*wholes))
+    return build.model()
+
+
 def one_head() -> OnnxModel:
     """[batch, sequence, size]: one head for all queries, without an axis of its own."""
     build = builder_with_hidden_states()

@@ -8,6 +8,7 @@ from dataclasses import astuple, dataclass
 from itertools import accumulate, pairwise, starmap
 
 from graphpass.analysis.symbolic.folding import fold, fold_cuts
+from graphpass.analysis.symbolic.sizes import infer_sizes
 from graphpass.ir.cache import Cache, Inventory
 from graphpass.ir.graph import Graph, Node, Use, Value
 from graphpass.ir.layout import AxisName, KVLayout, layout_of
@@ -269,6 +270,60 @@ def stacked_caches(model: Model, inventory: Inventory) -> dict[Cache, StateParts
             if parts.axis == joined.attributes["axis"] and parts.axis not in astuple(cache.axes):
                 stacked[cache] = parts
     return stacked
+
+
+@dataclass(frozen=True, slots=True)
+class MergedHeads:
+    """The split of a cache's last axis into heads and their channels.
+
+    Attributes:
+        sizes: Number of heads, and size of each.
+        pasts: The past with the axes apart.
+        shapes: Reads of the other dimensions of the past.
+        new: The cache after the step, with the axes apart.
+    """
+
+    sizes: tuple[int, int]
+    pasts: tuple[Value, ...]
+    shapes: tuple[Node, ...]
+    new: Value
+
+
+def merged_heads(model: Model, inventory: Inventory) -> dict[Cache, MergedHeads]:
+    """Return the caches that every reader splits into heads, and the present merges.
+
+    Args:
+        model: The model.
+        inventory: Its caches.
+    """
+    graph, merged = model.graph, dict[Cache, MergedHeads]()
+    for cache in inventory.of_kind("unknown"):
+        if cache.read in graph.parameters and cache.write in graph.writes:
+            found = _merged(model, graph.parameters[cache.read], graph.producer(graph.writes[cache.write].source()))
+            merged |= {cache: found} if found is not None else {}
+    return merged
+
+
+def _merged(model: Model, past: Value, join: Node) -> MergedHeads | None:
+    graph, sizes = model.graph, model.analysis(infer_sizes)
+    uses, last = graph.uses(past), (past.rank or 0) - 1
+    splits = [use.node.outputs[0] for use in uses if use.node.op == "Reshape" and use.port == 0]
+    shapes = [use.node for use in uses if use.node.op == "ShapeOf"]
+    picks = [(use.node, fold(graph, use.node.input(1))) for node in shapes for use in graph.uses(node.outputs[0])]
+    if join.op != "Reshape" or not splits or len(splits) + len(shapes) < len(uses):
+        return None
+    if any(node.op != "Gather" or place is None or (place % (last + 1) == last).any() for node, place in picks):
+        return None
+    whole, present, *apart = map(sizes.shape, (past, join.outputs[0], join.source(), *splits))
+    if whole is None or present is None or any(shape is None or len(shape) != last + 2 for shape in apart):
+        return None
+    ends = {tuple(size.as_number for size in (shape or ())[last:]) for shape in apart}
+    fronts = [(shape or ())[:last] for shape in apart]
+    heads, size = ends.pop()
+    is_split = not ends and heads and size and heads * size == whole[last].as_number == present[last].as_number
+    if not is_split or fronts != [present[:last], *[whole[:last]] * len(splits)]:
+        return None
+    return MergedHeads((int(heads or 0), int(size or 0)), tuple(splits), tuple(shapes), join.source())
 
 
 def is_packed(model: Model, inventory: Inventory) -> bool:
