@@ -93,6 +93,7 @@ _ROOMS = {
     "masks": (
         "add-attention-mask",
         "chunks-from-positions",
+        "compute-mask",
         "drop-row-guards",
         "expose-window",
         "extend-mask-to-past",

@@ -30,9 +30,10 @@ def name_failing_input(inputs: Iterable[Model]) -> Iterator[None]:
     except UnsupportedError as error:
         # Conversions that succeed, and those for OpenVINO, do not import ONNX Runtime for this.
         from graphpass.targets.ort.trial import observe
+        from graphpass.verify.session_forms import in_session_form
 
         for model in inputs if _may_follow(error) else ():
-            if model.dialect == "onnx" and (reason := observe(model).refused) is not None:
+            if model.dialect == "onnx" and (reason := observe(in_session_form(model)).refused) is not None:
                 hint = "export the model again, or convert the file from before the tool that wrote this one"
                 raise UnsupportedError("GP351", f"the input {model.path} is at fault: {reason}", hint) from error
         raise

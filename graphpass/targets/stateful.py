@@ -13,10 +13,10 @@ from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.last_logits import find_last_token
 from graphpass.analysis.caches.latents import find_latents
 from graphpass.analysis.caches.masks import find_masks
-from graphpass.analysis.caches.packed import flat_caches, packed_caches
+from graphpass.analysis.caches.packed import flat_caches, is_packed
 from graphpass.analysis.caches.step_tokens import absorbs_padding, find_step_tokens
 from graphpass.analysis.equations.chunk_regions import find_chunks
-from graphpass.dialects.openvino.frontend import LOWERED
+from graphpass.dialects.openvino.frontend import LOWERED, UPGRADED
 from graphpass.engine.conditions import OPENVINO, STATEFUL
 from graphpass.engine.passes import Pass
 from graphpass.engine.pipeline import parse
@@ -45,7 +45,7 @@ class StatefulTarget(Target):
         no_reorder: Reason why the runtime does not support moving slots, and a hint; ``None`` if it does.
         takes_begin_one: Whether the runtime supports caches trimmed by ``trim=begin-one``; see `insert-reorder`.
         before_attention: Additional passes, before those on attention.
-        after_stateful: Additional passes, on the stateful model.
+        after_stateful: Additional passes, on the stateful model, or on a model without caches.
         feeds_positions: Whether the runtime feeds ``position_ids`` to all models, also to those without the input.
         feeds_mask: Whether the runtime requires the input ``attention_mask``.
         drops_identities: Whether to remove operators that return their input.
@@ -113,7 +113,7 @@ class StatefulTarget(Target):
             raise encoder_error(self.name, "cpu or gpu")
         if self.gives_up_fusion:
             raise UsageError("GP226", "cache=reorder requires a model with caches", "omit it")
-        return _whole(model)
+        return self._whole(model)
 
     def require_contract(self, model: Model) -> None:
         """See `Target.require_contract`; encoders have no variables."""
@@ -135,7 +135,7 @@ class StatefulTarget(Target):
         if first is None and model.dialect == "onnx":
             reason = "the encoder fills the caches of cross attention itself, as onnxruntime-genai requires"
             raise UsageError("GP227", reason, "export the model with optimum instead")
-        return _whole(model)
+        return self._whole(model)
 
     def decoder_pipeline(self, model: Model, first: Path | None) -> tuple[Pass[Any], ...]:
         return self._pipeline(model, first) if self.seq2seq else super().decoder_pipeline(model, first)
@@ -162,7 +162,7 @@ class StatefulTarget(Target):
             "change-precision",
             *_if(any(True for _ in model.graph.of_op("TopK")), "batch-experts"),
             *self.before_attention,
-            *_if(packed_caches(inventory) or flat_caches(model, inventory), "unpack"),
+            *_if(is_packed(model, inventory) or flat_caches(model, inventory), "unpack"),
             *_if(inventory.caches and rounds_activations(model), "quantize-before-append"),
             *_if(model.analysis(find_tiled_heads), "regroup-heads"),
             "fuse-attention",
@@ -193,6 +193,12 @@ class StatefulTarget(Target):
         ]
         return parse(",".join(names))
 
+    def _whole(self, model: Model) -> tuple[Pass[Any], ...]:
+        """Return the passes for a model without caches."""
+        counts = _if(any(port.name == "position_ids" for port in model.inputs), "count-positions")
+        first = (*_to_openvino(model), "change-precision", *counts)
+        return parse(",".join([*first, "fuse-attention", "simplify-shapes", *self.after_stateful]))
+
     def _expose_positions(self, model: Model, inventory: Inventory) -> tuple[str, ...]:
         """Return the pass that makes positions an input, if the runtime feeds them.
 
@@ -209,12 +215,6 @@ class StatefulTarget(Target):
         leaks = not masks and any(absorbs_padding(model, cache) for cache in inventory.of_kind("linear"))
         leaks = leaks or inventory.kind == "linear" or bool(inventory.of_kind("cross"))
         return _if(not leaks and (self.pages_states or not _selects_frequencies(model.graph)), "expose-position-ids")
-
-
-def _whole(model: Model) -> tuple[Pass[Any], ...]:
-    """Return the passes for a model without caches."""
-    counts = _if(any(port.name == "position_ids" for port in model.inputs), "count-positions")
-    return parse(",".join([*_to_openvino(model), "change-precision", *counts, "fuse-attention", "simplify-shapes"]))
 
 
 def _reads_other_columns(model: Model, inventory: Inventory) -> bool:
@@ -266,6 +266,8 @@ def _to_openvino(model: Model) -> list[str]:
         return []
     lowered = any(True for _ in model.graph.of_op(*LOWERED))
     steps = [*(upgrade_opset(model) if lowered else ())]
+    if any(len(node.inputs) == 1 and "axes" in node.attributes for node in model.graph.of_op(*UPGRADED)):
+        steps = ["upgrade-opset{to=18}"]
     steps += [*_if(_quantizes_caches(model), "dequantize-caches"), *_if(lowered, "lower-operators")]
     return [*steps, "to-openvino"]
 

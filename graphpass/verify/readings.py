@@ -100,8 +100,9 @@ class RowByRow:
         self._session.reset()
         outputs = self._session.forward(tokens[None], np.ones((1, len(tokens)), np.int64))
         rows = {name: array for name, array in outputs.items() if array.ndim >= 2 and array.shape[0] == 1}
-        pooled = self._session.pooled
-        return {name: rows[name] if name in pooled else _placed(rows[name], len(tokens), real) for name in rows}
+        # The logits of a last token have no place among the positions, also after a single token.
+        lone = {*self._session.pooled, *([self._session.logits_output] if self._session.last_only else [])}
+        return {name: rows[name] if name in lone else _placed(rows[name], len(tokens), real) for name in rows}
 
 
 def _placed(output: Array, tokens: int, real: NDArray[np.bool_]) -> Array:

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Any
 from graphpass.analysis.attention.operators import operator_heads
 from graphpass.analysis.caches.growth import growth_of
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.caches.last_logits import logits_of_rows
+from graphpass.analysis.caches.last_logits import logits_of_rows, selects_undeclared
+from graphpass.analysis.caches.masks import given_mask
 from graphpass.analysis.caches.new_entries import find_new_entries
+from graphpass.analysis.caches.packed import merged_heads
+from graphpass.analysis.caches.step_lengths import MASK
 from graphpass.analysis.equations.head_sizes import why_sizes_refused
 from graphpass.dialects.onnx.functions import own_functions
 from graphpass.dialects.onnx.model import OnnxModel
@@ -35,7 +38,9 @@ def passes_for_sessions(model: Model) -> tuple[Pass[Any], ...]:
     - Local functions are inlined, because analyses do not find caches inside of calls.
     - Inputs and outputs get their conventional names.
     - Sizes of caches that only the graph determines are declared, because sessions allocate the caches.
-    - Logits of each row's last token get the axis of positions.
+    - An input with the whole mask of attention is computed from ``attention_mask``, which sessions feed.
+    - Caches of merged heads are split into heads, because analyses do not find their axes.
+    - Logits of each row's last token get the axis of positions, which is declared as 1.
     - Outputs with the new entries of a cache return the past as well, which sessions pass on.
     - Quantized decoders of both steps in one file are replaced by that of later steps, which also computes the first:
       inside an If, products of u8 and s8 saturate on processors without VNNI (``session.x64quantprecision`` has no
@@ -89,6 +94,12 @@ def _reasons(model: Model) -> Mapping[str, str | None]:
         reasons["canonicalize-shapes"] = None
     if model.analysis(logits_of_rows) is not None:
         reasons["unsqueeze-logits"] = "logits without an axis of positions"
+    if selects_undeclared(model):
+        reasons["last-logits"] = None
+    if merged_heads(model, analyze_caches(model)):
+        reasons["unpack{only=heads}"] = "caches of merged heads"
+    if model.analysis(given_mask) is not None and MASK not in graph.parameters:
+        reasons["compute-mask"] = "an input with the mask of attention"
     if isinstance(model, OnnxModel) and find_new_entries(model):
         reasons["append-presents"] = "outputs with the new entries of caches, which callers append to the past"
     if is_merged(graph) and rounds_activations(model):

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy
 
-from graphpass.analysis.attention.tiled_heads import TiledHeads, find_tiled_heads
+from graphpass.analysis.attention.tiled_heads import FoldedHeads, TiledHeads, find_tiled_heads
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.miss import Miss
 from graphpass.ir.model import Model
@@ -18,6 +18,9 @@ from graphpass.passes.attention.repeated_heads import repeated_heads
 @dataclass(frozen=True)
 class RegroupHeads(Pass[Model]):
     """Permute query heads so that consecutive heads read the same head of keys and values.
+
+    PyTorch's attention of one token may have the query heads of a head of keys and values as its rows. They become
+    heads.
 
     JetMoE repeats its heads as a whole: query head ``h`` reads head ``h % n``. Grouped-query attention of all runtimes
     reads head ``h // times``, and fuses only copies in that order with the cache. The query and the result are permuted
@@ -36,9 +39,12 @@ class RegroupHeads(Pass[Model]):
 
     def run(self, model: Model) -> Done:
         found, rewriter = model.analysis(find_tiled_heads), model.rewriter()
-        blocks = [block for block in found if isinstance(block, TiledHeads)]
+        blocks = [block for block in found if not isinstance(block, Miss)]
         for block in blocks:
-            _regroup(rewriter, block)
+            if isinstance(block, TiledHeads):
+                _regroup(rewriter, block)
+            else:
+                _unfold(rewriter, block)
         rewriter.finish()
         notes = tuple(f"heads of attention stay tiled: {miss}" for miss in found if isinstance(miss, Miss))
         return Done({"attention regrouped": len(blocks)}, notes)
@@ -53,3 +59,17 @@ def _regroup(rewriter: Rewriter, block: TiledHeads) -> None:
     for tile in block.tiles:
         repeated = repeated_heads(rewriter.under(tile.name), tile.source(), block.heads, block.times)
         rewriter.replace(tile.outputs[0], rewriter.handle(repeated))
+
+
+def _unfold(rewriter: Rewriter, block: FoldedHeads) -> None:
+    write, query, result = rewriter.under(block.attention.node.name), block.attention.query, block.attention.output
+    assert query is not None
+    shape = [0, block.heads * block.times, 1, -1]
+    heads = write.op("Reshape", query, shape, zero_keeps=True, label="heads")
+    rewriter.redirect_uses(query, heads, lambda use: use.node.op != "ShapeOf")
+    for use in block.reads:
+        operand = use.node.source(use.port)
+        repeated = repeated_heads(rewriter.under(operand.name), operand, block.heads, block.times)
+        rewriter.redirect(use.node, use.port, repeated)
+    rows = write.op("Reshape", result, [0, block.heads, block.times, -1], zero_keeps=True, label="rows")
+    rewriter.redirect_uses(result, rows)

@@ -15,7 +15,8 @@ _TOTAL = "total_sequence_length"
 class AppendPresents(Pass[OnnxModel]):
     """Return past and new entries of caches whose outputs have only the new entries.
 
-    Callers of such exports append the entries themselves. Runtimes pass an output on as the next past.
+    Callers of such exports append the entries themselves. Runtimes pass an output on as the next past. The entries may
+    be cut from the end of past and new entries, and be transposed before the output.
 
     Shapes:
         outputs ``[batch, heads, length, head_dim]`` become ``[batch, heads, past + length, head_dim]``, in any order of
@@ -33,7 +34,7 @@ class AppendPresents(Pass[OnnxModel]):
     def run(self, model: OnnxModel) -> Done:
         rewriter, entries = model.rewriter(), find_new_entries(model)
         for each in entries:
-            rewriter.redirect(each.result, 0, each.whole)
+            rewriter.redirect(each.reader, 0, each.whole)
             rewriter.name_dimension(each.result, each.axis, _TOTAL)
         rewriter.finish()
         return Done({"presents appended": len(entries)})

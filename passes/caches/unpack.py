@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.caches.packed import Flat, flat_caches, packed_caches
+from graphpass.analysis.caches.packed import Flat, MergedHeads, flat_caches, merged_heads, packed_caches, stacked_caches
 from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.ir.cache import Cache
 from graphpass.ir.graph import Node, Value
@@ -17,20 +17,22 @@ from graphpass.ir.rewriter import Rewriter
 from graphpass.ir.values import fixed_size
 from graphpass.ir.writer import Handle
 from graphpass.passes.caches.packing import finish, names_apart, resized_start, split_name
-from graphpass.passes.caches.unpack_kv import unpack_keys_with_values
+from graphpass.passes.caches.unpack_kv import unpack_keys_with_values, unpack_layers
 
 
 @dataclass(frozen=True)
 class Unpack(Pass[Model]):
-    """Split packed caches of key and value, and of linear states: the inverse of `pack`.
+    """Split caches of several layers, of key and value, and of linear states.
 
-    The parts follow from the operators that split the cache.
+    The parts follow from the operators that split the cache. This is the inverse of `pack`.
 
     - Key and value: a Split, two Slices that cover the cache, or two Gathers of one index each, along ``head_dim``
       or an axis of size 2. Operators on the packed cache are replaced by operators on the parts, and new keys and
       values are no longer concatenated. ``past.0.key_value`` becomes ``past.0.key`` and ``past.0.value``; other names
       get the suffixes ``.key`` and ``.value``. Caches that attention reads in other forms, such as latents, are
       unchanged.
+    - Layers: Gathers, Slices or a Split along an axis of the layers, along which a Concat joins the new tensors.
+      ``past`` becomes ``past.0``, ``past.1`` and so on, which may pack key and value.
     - Linear states: a Split, or Slices that cover the cache, with each part reshaped to its state, and a present
       that is a Concat of the flattened new states. ``past.conv+ssm.0`` becomes ``past.conv.0`` and ``past.ssm.0``;
       other names get an index as suffix.
@@ -39,7 +41,8 @@ class Unpack(Pass[Model]):
     OpenVINO's CPU plugin (2026.4.1) does not compile a split initial value.
 
     Options:
-        only: ``kv`` or ``linear`` to unpack only caches of this kind.
+        only: ``kv`` or ``linear`` to unpack only caches of this kind; ``heads`` to split caches ``[batch, sequence,
+            heads * head_dim]`` of exports that reshape each past and present.
 
     Shapes:
         kv ``[batch, heads, sequence, key_dim + value_dim]`` to ``[batch, heads, sequence, key_dim]`` and ``[batch,
@@ -57,12 +60,22 @@ class Unpack(Pass[Model]):
 
     name = "unpack"
 
-    only: Literal["all", "kv", "linear"] = "all"
+    only: Literal["all", "kv", "linear", "heads"] = "all"
 
     def run(self, model: Model) -> Done | Skipped:
+        if self.only == "heads":
+            merged = merged_heads(model, analyze_caches(model))
+            _split_heads(model, merged)
+            return Done({"caches split into heads": len(merged)}) if merged else Skipped("no cache merges heads")
+        layers = 0
+        while self.only != "linear" and (stacked := stacked_caches(model, analyze_caches(model))):
+            unpack_layers(model, stacked)
+            layers += len(stacked)
         inventory = analyze_caches(model)
         packed = packed_caches(inventory) if self.only != "linear" else ()
         flat = flat_caches(model, inventory) if self.only != "kv" else {}
+        if layers and not packed and not flat:
+            return Done({"caches of several layers unpacked": layers})
         if not packed and not flat:
             contents = {"kv": "key and value", "linear": "several states"}
             return Skipped(f"no cache packs {contents.get(self.only, ' or '.join(contents.values()))}")
@@ -71,7 +84,30 @@ class Unpack(Pass[Model]):
         count = sum(len(parts) for parts in made.values()) + sum(len(entry.states) for entry in flat.values())
         _unpack_states(model, rewriter, flat)
         finish(model, rewriter, made | {cache.name: [] for cache in flat})
-        return Done({"caches unpacked": len(made) + len(flat), "caches made": count}, tuple(notes))
+        counts = {"caches of several layers unpacked": layers} if layers else {}
+        return Done(counts | {"caches unpacked": len(made) + len(flat), "caches made": count}, tuple(notes))
+
+
+def _split_heads(model: Model, merged: Mapping[Cache, MergedHeads]) -> None:
+    """Split the last axis of caches into heads and channels; names are kept."""
+    rewriter, graph = model.rewriter(), model.graph
+    names: dict[str, str] = {}
+    for cache, entry in merged.items():
+        read, write = graph.reads[cache.read], graph.writes[str(cache.write)]
+        sizes = [None] * ((read.outputs[0].rank or 0) - 1) + [*entry.sizes]
+        own = rewriter.add_past(read, f"{cache.read}/heads", sizes, None)
+        for use in (use for value in entry.pasts for use in graph.uses(value)):
+            rewriter.redirect(use.node, use.port, own)
+        for shape in entry.shapes:
+            rewriter.redirect(shape, 0, own)
+        rewriter.add_present(write, f"{cache.write}/heads", sizes, rewriter.native(entry.new))
+        rewriter.drop([write, read])
+        names |= {f"{cache.read}/heads": cache.read, f"{cache.write}/heads": str(cache.write)}
+    rewriter.finish()
+    rewriter, graph = model.rewriter(), model.graph
+    ports = dict(graph.reads) | dict(graph.writes)
+    rewriter.rename_ports({ports[made]: name for made, name in names.items()})
+    rewriter.finish()
 
 
 def _unpack_states(model: Model, rewriter: Rewriter, flat: Mapping[Cache, Flat]) -> None:

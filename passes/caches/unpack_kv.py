@@ -6,7 +6,8 @@ users of a part read the part. All other users read a Concat of both parts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import functools
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 
 from graphpass.analysis.attention.find import find_attention
@@ -19,7 +20,7 @@ from graphpass.ir.model import Model
 from graphpass.ir.rewriter import Rewriter
 from graphpass.ir.values import fixed_size
 from graphpass.ir.writer import Handle
-from graphpass.passes.caches.packing import names_apart, part_names, resized_start
+from graphpass.passes.caches.packing import finish, names_apart, part_names, resized_start, split_name
 from graphpass.passes.caches.relayout import move_picks
 
 
@@ -51,6 +52,22 @@ def unpack_keys_with_values(
         made[cache.name] = _declared(cache, parts, [past for past, _ in names])
     unpacking.run()
     return made, notes
+
+
+def unpack_layers(model: Model, stacked: Mapping[Cache, StateParts]) -> None:
+    """Replace each cache of several layers by a cache for each layer.
+
+    Args:
+        model: The model, which is edited.
+        stacked: Caches with their split; see `stacked_caches`.
+    """
+    rewriter, graph = model.rewriter(), model.graph
+    unpacking = _Unpacking(rewriter)
+    for cache, parts in stacked.items():
+        names = names_apart(model, cache, functools.partial(split_name, count=len(parts.ranges)))
+        unpacking.add(graph.reads[cache.read], graph.writes[str(cache.write)], parts, names)
+    unpacking.run()
+    finish(model, rewriter, {cache.name: [] for cache in stacked})
 
 
 def _first_is_key(model: Model, parts: StateParts) -> bool | None:
@@ -212,7 +229,7 @@ class _Unpacking:
                 f"{node.outputs[0].name}/{end}",
                 axes,
             )
-            for place, end in enumerate(("key", "value"))
+            for place, end in enumerate(("key", "value") if len(whole.ranges) == 2 else range(len(whole.ranges)))
         ]
         return _Apart(whole, axis, tuple(handles))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from graphpass.analysis.caches.last_logits import selects_undeclared
 from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.ir.graph import Value
 from graphpass.ir.inputs import token_input
@@ -27,7 +28,8 @@ class LastLogits(Pass[Model]):
     Generation reads no other logits of a prompt, and the product with the vocabulary is its most expensive operator:
     2494 ms and 593 MB for 1024 tokens, hidden size 896 and 151,936 token ids, 57 ms for one token (ONNX Runtime 1.31, 2
     cores). Speculative decoding and perplexity require the logits of all tokens. The last token is the last position
-    that ``attention_mask`` counts, so that padding may be left or right.
+    that ``attention_mask`` counts, so that padding may be left or right. If the model selects the last position by
+    itself, the output is declared as ``[batch, 1, vocabulary]``, by which onnxruntime-genai knows such models.
 
     Options:
         count: With ``input``, the scalar input ``num_logits_to_keep`` is the number of last positions, 0 for all.
@@ -49,6 +51,11 @@ class LastLogits(Pass[Model]):
     def run(self, model: Model) -> Done | Skipped:
         graph = model.graph
         tokens, result = token_input(graph), graph.writes.get(_LOGITS)
+        if result is not None and selects_undeclared(model):
+            rewriter = model.rewriter()
+            rewriter.resize_port(result, [None, 1, None])
+            rewriter.finish()
+            return Done({"outputs declared": 1})
         head = head_of(graph, result) if result is not None else None
         if tokens is None or result is None or head is None:
             return Skipped("the model has no output logits that is a product of hidden states and weights")

@@ -44,6 +44,7 @@ class SimplifyShapes(Pass[OpenVINOModel]):
     - A Tile of axes of size 1 becomes a Broadcast. OpenVINO's frontend writes such a Tile for heads of ONNX's
       Attention, and plugins (2026.4.1) do not fuse a Tile with the cache. The CPU plugin also computes a Tile of masks
       for each head incorrectly: the result has another order in memory than its user reads.
+    - Fixed sizes of keys and values are constants where other operators read them.
     - A dimension of a past is read by a Gather, not by a Slice: paged attention replaces only Gathers of the past's
       length.
 
@@ -71,6 +72,7 @@ class SimplifyShapes(Pass[OpenVINOModel]):
 
     def run(self, model: OpenVINOModel) -> Done:
         counts = {"tiles broadcast": _broadcast_tiles(model), "sizes gathered": _gather_sizes(model)}
+        counts["sizes fixed"] = _fix_sizes(model)
         sizes, edits, rewriter = find_lengths(model), Rewiring(model.graph), model.rewriter()
         counts["reads shared"] = _share(model.graph, sizes, edits)
         if self.identities:
@@ -82,6 +84,40 @@ class SimplifyShapes(Pass[OpenVINOModel]):
         counts["reads of keys redirected"] = _read_inputs(model)
         counts["reads of the mask redirected"] = _read_tokens(model)
         return Done({name: count for name, count in counts.items() if count})
+
+
+def _fix_sizes(model: OpenVINOModel) -> int:
+    """Replace fixed sizes of keys and values that other operators read by constants.
+
+    NPUW transposes values without their shape, and paged attention removes both with the cache.
+
+    Returns:
+        The number of redirected uses.
+    """
+    graph, sizes, rewriter = model.graph, model.analysis(infer_sizes), model.rewriter()
+    operands, _ = _of_attention_operands(graph, sizes)
+    late: set[int] = set()
+    for node in graph.nodes:
+        read = {value.node for value in node.sources}
+        is_size = not late.isdisjoint(read) or (node.op == "ShapeOf" and not operands.isdisjoint(read))
+        if is_size and node.outputs and node.outputs[0].element_type in _COUNTED:
+            late.add(node.index)
+    inner = late | operands
+    uses = {value: graph.uses(value) for index in sorted(late) for value in graph.nodes[index].outputs}
+    outside = [value for value, own in uses.items() if any(use.node.index not in inner for use in own)]
+    leaving = {node.index for node in graph.backward(outside, lambda node: node.inputs if node.index in late else ())}
+    fixed = [
+        (use, value, [int(number) for number in numbers if number is not None])
+        for value in uses
+        if (numbers := [size.as_number for size in sizes.content(value) or ()]) and None not in numbers
+        for use in uses[value]
+        if use.node.index in leaving or use.node.index not in inner
+    ]
+    for use, value, known in fixed:
+        constant = rewriter.constant(known if value.rank else known[0], value.element_type, f"{value.name}/fixed")
+        rewriter.redirect(use.node, use.port, constant)
+    rewriter.finish()
+    return len(fixed)
 
 
 def _read_inputs(model: OpenVINOModel) -> int:
@@ -205,6 +241,9 @@ def _of_attention_operands(graph: Graph, sizes: Sizes) -> tuple[set[int], set[in
             late.add(node.index)
     return operands, late
 
+
+#: Types of sizes, and of comparisons with them.
+_COUNTED = frozenset({"i64", "i32", "boolean"})
 
 #: Operators that are identities if they do not change the shape.
 _KEEPS_ORDER = frozenset({"Broadcast", "Reshape", "Squeeze", "Unsqueeze"})

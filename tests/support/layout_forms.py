@@ -38,6 +38,22 @@ def merged_heads() -> OnnxModel:
     return build.model()
 
 
+def split_heads(*, reads_whole: bool = False) -> OnnxModel:
+    """Caches [batch, sequence, heads * size], of which each step splits the past and merges the present."""
+    build = builder_with_hidden_states()
+    pasts, wholes = build.pasts(["B", "P", HEADS * SIZE]), []
+    for past in pasts:
+        split = build.op("Reshape", past, build.ints(0, 0, HEADS, -1))
+        wholes.append(build.op("Concat", build.op("Transpose", split, perm=[0, 2, 1, 3]), build.heads(), axis=2))
+    rows = [build.op("Transpose", whole, perm=[0, 2, 1, 3]) for whole in wholes]
+    merged = [build.op("Reshape", each, build.ints(0, 0, -1)) for each in rows]
+    build.presents(*merged, ["B", "T", HEADS * SIZE])
+    if reads_whole:
+        build.output(build.op("Neg", pasts[0]), "other", ["B", "P", HEADS * SIZE])
+    build.result(build.attend(*wholes))
+    return build.model()
+
+
 def one_head() -> OnnxModel:
     """[batch, sequence, size]: one head for all queries, without an axis of its own."""
     build = builder_with_hidden_states()
@@ -168,6 +184,23 @@ def all_layers() -> OnnxModel:
         outs.append(build.attend(*parts))
     for role, mine in zip(("key", "value"), kept, strict=True):
         build.present(build.op("Concat", *mine, axis=0), f"present_{role}", [LAYERS, "B", HEADS, "T", SIZE])
+    build.result(*outs)
+    return build.model()
+
+
+def all_caches() -> OnnxModel:
+    """Keys and values of all layers in one tensor: [layers, 2, batch, heads, sequence, size]."""
+    build = builder_with_hidden_states()
+    past = build.input("past", [LAYERS, 2, "B", HEADS, "P", SIZE])
+    layers, outs = [], []
+    for layer in range(LAYERS):
+        own = build.op("Gather", past, build.constant(numpy.int64(layer)), axis=0)
+        olds = [build.op("Gather", own, build.constant(numpy.int64(part)), axis=0) for part in (0, 1)]
+        parts = [build.op("Concat", old, build.heads(), axis=2) for old in olds]
+        pair = build.op("Concat", *(build.op("Unsqueeze", part, build.ints(0)) for part in parts), axis=0)
+        layers.append(build.op("Unsqueeze", pair, build.ints(0)))
+        outs.append(build.attend(*parts))
+    build.present(build.op("Concat", *layers, axis=0), "present", [LAYERS, 2, "B", HEADS, "T", SIZE])
     build.result(*outs)
     return build.model()
 

@@ -1,10 +1,13 @@
 import numpy
+import openvino
 import pytest
+from onnx import TensorProto, helper
 from support.loaded import exported, openvino_after
 from support.longrope import with_two_tables
-from support.models import export, reference
+from support.models import export, exporters, reference
 
 from graphpass.analysis.lengths.past_order import past_order
+from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.engine.manager import PassManager
 from graphpass.engine.pipeline import format_passes, format_target, parse, parse_target
 from graphpass.errors import PassFailedError, PreconditionError, UnsupportedError, UsageError
@@ -27,6 +30,28 @@ def test_from_onnx_everything_is_done():
     names = pipeline("llama", "onnx")
     assert names[:3] == ["to-openvino", "change-precision", "fuse-attention"]
     assert names[-2:] == ["make-stateful", "set-runtime-options"]
+
+
+@pytest.mark.parametrize(("opset", "first"), [(17, "upgrade-opset{to=18}"), (18, "to-openvino")])
+def test_reductions_whose_axes_the_frontend_ignores_are_upgraded(opset, first):
+    hidden = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["b", 3, 4])
+    axes = {"axes": [-1]} if opset < 18 else {}
+    node = helper.make_node("ReduceL1", ["x"] + ([] if axes else ["axes"]), ["y"], keepdims=0, **axes)
+    constants = [] if axes else [helper.make_tensor("axes", TensorProto.INT64, [1], [-1])]
+    graph = helper.make_graph([node], "g", [hidden], [helper.make_empty_tensor_value_info("y")], constants)
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    model = OnnxModel(proto)
+    names = format_passes(CPU().pipeline(model)).split(",")
+    assert names[0] == first
+    after = PassManager(parse(",".join(names[: names.index("to-openvino") + 1]))).run(model).model
+    x = numpy.arange(24, dtype=numpy.float32).reshape(2, 3, 4)
+    result = openvino.compile_model(after.ov_model, "CPU")({"x": x})[0]
+    numpy.testing.assert_allclose(result, numpy.abs(x).sum(-1))
+
+
+def test_operators_of_encoders_are_lowered_for_the_plugin():
+    names = format_passes(GPU().pipeline(load(exporters("encoders", "bert")))).split(",")
+    assert names[-2:] == ["lower-boolean-gathers", "reshape-by-constants{unknown=true}"]
 
 
 def test_a_stateless_ir_needs_no_conversion():

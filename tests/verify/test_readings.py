@@ -8,6 +8,7 @@ import numpy
 import openvino
 import pytest
 from openvino import opset13 as ops
+from support.last_token import of_last_token
 from support.models import export
 
 import graphpass
@@ -204,3 +205,10 @@ def test_outputs_of_other_sizes_in_each_row_are_omitted():
     mask = numpy.array([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]])
     outputs = RowByRow(open_session(model)).forward(numpy.full((2, 5), 7), mask)
     assert set(outputs) == {"logits"}
+
+
+def test_a_row_of_one_token_returns_its_last_logits():
+    model = of_last_token(tiny_model("llama"), "kept")
+    mask = numpy.array([[0, 0, 0, 0, 1], [1, 1, 1, 1, 1]])
+    outputs = RowByRow(open_session(model)).forward(numpy.full((2, 5), 7), mask)
+    assert outputs["logits"].shape[:2] == (2, 1)

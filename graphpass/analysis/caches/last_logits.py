@@ -85,6 +85,13 @@ def gives_one_token(model: Model) -> bool:
     return len(read) >= 2 and read[1] != 1 and len(logits) == 3 and logits[1] == 1
 
 
+def selects_undeclared(model: Model) -> bool:
+    """Return whether the model selects the last position, but declares any number of logits."""
+    result = model.graph.writes.get(_LOGITS)
+    is_open = result is not None and result.source().rank == 3 and fixed_size(result.source(), _POSITIONS) is None
+    return is_open and model.analysis(find_last_token) is not None
+
+
 def _selects_last(graph: Graph, node: Node) -> bool:
     if node.op == "Gather" and node.attributes.get("axis") == _POSITIONS:
         place = fold(graph, node.source(1))

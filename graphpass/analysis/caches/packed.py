@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import astuple, dataclass
 from itertools import accumulate, pairwise, starmap
 
 from graphpass.analysis.symbolic.folding import fold, fold_cuts
+from graphpass.analysis.symbolic.sizes import infer_sizes
 from graphpass.ir.cache import Cache, Inventory
 from graphpass.ir.graph import Graph, Node, Use, Value
 from graphpass.ir.layout import AxisName, KVLayout, layout_of
@@ -191,7 +193,7 @@ def taken(graph: Graph, node: Node, axis: int) -> tuple[Range, ...]:
 
 @dataclass(frozen=True, slots=True)
 class StateParts:
-    """The split of a tensor along an axis.
+    """The split of a tensor into all parts along an axis.
 
     Attributes:
         axis: The axis.
@@ -217,8 +219,14 @@ def find_state_parts(graph: Graph, past: Value) -> StateParts | None:
         past: Content of a cache before the step.
 
     Returns:
-        The split; ``None`` without one, if several axes are split, or if a Concat appends along the axis.
+        The split; ``None`` without one, or if several axes are split.
     """
+    fitting = [parts for parts in _splits(graph, past) if len(parts.ranges) == 2]
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def _splits(graph: Graph, past: Value) -> list[StateParts]:
+    """Return the splits of ``past`` along axes to which no Concat appends."""
     parts: dict[int, list[tuple[Value, Range]]] = {}
     appended: set[int] = set()
     pending = [(past, tuple(range(past.rank or 0)))]
@@ -233,13 +241,99 @@ def find_state_parts(graph: Graph, past: Value) -> StateParts | None:
             if follows is not None:
                 appended |= {axes[node.attributes["axis"]]} if node.op == "Concat" else set()
                 pending.append((node.outputs[0], follows))
-    fitting = []
-    for axis, takers in parts.items():
-        bounds = sorted({(part.start, part.stop) for _, part in takers})
-        size = fixed_size(past, axis)
-        if axis not in appended and len(bounds) == 2 and bounds[0] == (0, bounds[1][0]) and bounds[1][1] == size:
-            fitting.append(StateParts(axis, tuple(Range(*bound) for bound in bounds), tuple(takers)))
-    return fitting[0] if len(fitting) == 1 else None
+    splits = []
+    for axis in sorted(parts.keys() - appended):
+        bounds = sorted({(part.start, part.stop) for _, part in parts[axis]})
+        ends = [0, *(stop for _, stop in bounds)]
+        if len(bounds) > 1 and [start for start, _ in bounds] == ends[:-1] and ends[-1] == fixed_size(past, axis):
+            splits.append(StateParts(axis, tuple(Range(*bound) for bound in bounds), tuple(parts[axis])))
+    return splits
+
+
+def stacked_caches(model: Model, inventory: Inventory) -> dict[Cache, StateParts]:
+    """Return the growing caches that stack several layers, with their split.
+
+    Layers have an axis of their own. The present joins the new tensors of the layers along the same axis.
+
+    Args:
+        model: The model.
+        inventory: Its caches.
+    """
+    graph = model.graph
+    readers = Counter(name for block in inventory.attention for name in {block.key, block.value})
+    stacked = {}
+    for cache in inventory.of_kind("kv"):
+        joined = graph.producer(graph.writes[cache.write].source()) if cache.write in graph.writes else None
+        if cache.read not in graph.reads or joined is None or joined.op != "Concat" or readers[cache.name] < 2:
+            continue
+        for parts in _splits(graph, graph.reads[cache.read].outputs[0]):
+            if parts.axis == joined.attributes["axis"] and parts.axis not in astuple(cache.axes):
+                stacked[cache] = parts
+    return stacked
+
+
+@dataclass(frozen=True, slots=True)
+class MergedHeads:
+    """The split of a cache's last axis into heads and their channels.
+
+    Attributes:
+        sizes: Number of heads, and size of each.
+        pasts: The past with the axes apart.
+        shapes: Reads of the other dimensions of the past.
+        new: The cache after the step, with the axes apart.
+    """
+
+    sizes: tuple[int, int]
+    pasts: tuple[Value, ...]
+    shapes: tuple[Node, ...]
+    new: Value
+
+
+def merged_heads(model: Model, inventory: Inventory) -> dict[Cache, MergedHeads]:
+    """Return the caches that every reader splits into heads, and the present merges.
+
+    Args:
+        model: The model.
+        inventory: Its caches.
+    """
+    graph, merged = model.graph, dict[Cache, MergedHeads]()
+    for cache in inventory.of_kind("unknown"):
+        if cache.read in graph.parameters and cache.write in graph.writes:
+            found = _merged(model, graph.parameters[cache.read], graph.producer(graph.writes[cache.write].source()))
+            merged |= {cache: found} if found is not None else {}
+    return merged
+
+
+def _merged(model: Model, past: Value, join: Node) -> MergedHeads | None:
+    graph, sizes = model.graph, model.analysis(infer_sizes)
+    uses, last = graph.uses(past), (past.rank or 0) - 1
+    splits = [use.node.outputs[0] for use in uses if use.node.op == "Reshape" and use.port == 0]
+    shapes = [use.node for use in uses if use.node.op == "ShapeOf"]
+    picks = [(use.node, fold(graph, use.node.input(1))) for node in shapes for use in graph.uses(node.outputs[0])]
+    if join.op != "Reshape" or not splits or len(splits) + len(shapes) < len(uses):
+        return None
+    if any(node.op != "Gather" or place is None or (place % (last + 1) == last).any() for node, place in picks):
+        return None
+    whole, present, *apart = map(sizes.shape, (past, join.outputs[0], join.source(), *splits))
+    if whole is None or present is None or any(shape is None or len(shape) != last + 2 for shape in apart):
+        return None
+    ends = {tuple(size.as_number for size in (shape or ())[last:]) for shape in apart}
+    fronts = [(shape or ())[:last] for shape in apart]
+    heads, size = ends.pop()
+    is_split = not ends and heads and size and heads * size == whole[last].as_number == present[last].as_number
+    if not is_split or fronts != [present[:last], *[whole[:last]] * len(splits)]:
+        return None
+    return MergedHeads((int(heads or 0), int(size or 0)), tuple(splits), tuple(shapes), join.source())
+
+
+def is_packed(model: Model, inventory: Inventory) -> bool:
+    """Return whether a growing cache stores keys with values, or several layers.
+
+    Args:
+        model: The model.
+        inventory: Its caches.
+    """
+    return bool(packed_caches(inventory) or stacked_caches(model, inventory))
 
 
 def packed_caches(inventory: Inventory) -> tuple[Cache, ...]:

@@ -15,6 +15,9 @@ LOWERED = frozenset(
     | {"RotaryEmbedding", "SkipSimplifiedLayerNormalization", "TensorScatter"}
 )
 
+#: Reductions whose attribute ``axes`` the frontend ignores from opset 13 to 17 (2026.4.1). In opset 18 it is an input.
+UPGRADED = frozenset({"ReduceL1", "ReduceLogSum", "ReduceLogSumExp"})
+
 
 def lowering_hint(unread: Iterable[str]) -> str | None:
     """Return the hint for unsupported operators; ``None`` unless all can be lowered."""

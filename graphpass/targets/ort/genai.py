@@ -10,7 +10,7 @@ from typing import Any, Literal
 from graphpass.analysis.caches.encoders import is_encoder
 from graphpass.analysis.caches.extra_outputs import extra_outputs
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.caches.packed import packed_caches
+from graphpass.analysis.caches.packed import is_packed
 from graphpass.engine.findings import Finding, Observation
 from graphpass.engine.passes import Pass
 from graphpass.engine.pipeline import parse
@@ -128,7 +128,7 @@ class ORTGenAI(ORT):
             require_tokens(model, model.path)
         if self.draft is not None:
             draft_files(Path(self.draft))
-        are_named = are_caches_named(model) and not packed_caches(analyze_caches(model))
+        are_named = are_caches_named(model) and not is_packed(model, analyze_caches(model))
         return passes if are_named else (*passes, *parse("rename-caches"))
 
     def encoder_pipeline(self, model: Model, first: Path | None) -> tuple[Pass[Any], ...]:

@@ -10,7 +10,7 @@ from graphpass.analysis.attention.tiled_heads import find_tiled_heads
 from graphpass.analysis.caches.encoders import is_encoder
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.latents import find_latents
-from graphpass.analysis.caches.packed import packed_caches
+from graphpass.analysis.caches.packed import is_packed
 from graphpass.engine.conditions import ONNX
 from graphpass.engine.findings import Finding, Observation
 from graphpass.engine.passes import Pass
@@ -169,7 +169,7 @@ class ORT(Target):
         inside = [node for node in model.graph.of_op("Attention") if node.input(4) is not None]
         steps += ["separate-past"] if inside else []
         steps += ["expand-latents"] if self.expands_latents and find_latents(model) else []
-        steps += self._unpacked(model) if packed_caches(analyze_caches(model)) else []
+        steps += self._unpacked(model) if is_packed(model, analyze_caches(model)) else []
         others = any(cache.axes != BHSD for cache in analyze_caches(model).of_kind("kv"))
         steps += ["standardize-layout"] if self.lays_out_caches and others and not find_latents(model) else []
         steps += ["expose-position-ids"] if self._lacks_positions(model) else []
@@ -272,7 +272,7 @@ def lower_packed(model: Model) -> tuple[str, ...]:
         model: An ONNX model.
     """
     lowerings = sorted({_PROJECTED[node.op] for node in model.graph.of_op(*_PROJECTED)})
-    has_packed = lowerings and packed_caches(analyze_caches(model))
+    has_packed = lowerings and is_packed(model, analyze_caches(model))
     return (f"lower-operators{{only=[{','.join(lowerings)}]}}",) if has_packed else ()
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.caches.packed import packed_caches
+from graphpass.analysis.caches.packed import is_packed
 from graphpass.engine.conditions import ONNX
 from graphpass.engine.findings import Finding, Observation
 from graphpass.engine.manager import PassManager
@@ -91,7 +91,7 @@ class Web(Target):
         """Return the passes that declare inputs, and split caches, as transformers.js feeds them."""
         lowered = lower_packed(model)
         steps = [*upgrade_opset(model), *lowered] if lowered else []
-        steps += ["unpack"] if not lowered and packed_caches(analyze_caches(model)) else []
+        steps += ["unpack"] if not lowered and is_packed(model, analyze_caches(model)) else []
         return [*steps, *(["widen-inputs"] if narrow_inputs(model.graph) else [])]
 
     def predict(self, model: Model, inventory: Inventory) -> tuple[Finding, ...]:

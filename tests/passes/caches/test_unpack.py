@@ -5,14 +5,17 @@ from __future__ import annotations
 import numpy
 import onnx
 import pytest
+from support import layout_forms as forms
 from support.graph_builder import BATCH, builder_with_hidden_states, random_step
 from support.loaded import onnx_model
 from support.pipelines import run_passes
 
 import graphpass
 from graphpass.engine.passes import Skipped
+from graphpass.engine.pipeline import format_passes
 from graphpass.engine.registry import get_target
 from graphpass.testing import assert_fused, assert_same
+from graphpass.verify.session_forms import passes_for_sessions
 
 
 def test_targets_support_packed_models():
@@ -84,3 +87,30 @@ def test_unpack_of_flat_states_by_other_tools(cuts):
 
 def test_a_state_read_as_a_whole_stays():
     assert isinstance(run_passes(flat(reads="whole"), "unpack{only=linear}")[1], Skipped)
+
+
+def test_caches_of_merged_heads_are_split():
+    model = forms.split_heads()
+    assert format_passes(passes_for_sessions(model)).endswith("unpack{only=heads}")
+    split, result = run_passes(model, "unpack{only=heads}")
+    assert result.statistics == {"caches split into heads": 2}
+    onnx.checker.check_model(split.proto, full_check=True)
+    caches = graphpass.analyze_caches(split).of_kind("kv")
+    assert {(cache.read, cache.write, cache.axes.heads) for cache in caches} == {
+        ("past_key", "present_key", 2),
+        ("past_value", "present_value", 2),
+    }
+    before = random_step(model)
+    feeds = {name[3:]: value for name, value in before.items() if name.startswith("in:")}
+    apart = (*feeds["past_key"].shape[:2], forms.HEADS, forms.SIZE)
+    feeds |= {name: feeds[name].reshape(apart) for name in ("past_key", "past_value")}
+    after = random_step(split, **feeds)
+    for name in ("logits", "present_key", "present_value"):
+        numpy.testing.assert_allclose(after[name].reshape(before[name].shape), before[name], rtol=1e-5, atol=1e-6)
+    assert "unpack" not in format_passes(passes_for_sessions(split))
+
+
+def test_merged_heads_that_are_also_read_whole_stay():
+    result = run_passes(forms.split_heads(reads_whole=True), "unpack{only=heads}")[1]
+    assert result.statistics == {"caches split into heads": 1}
+    assert isinstance(run_passes(forms.merged_heads(), "unpack{only=heads}")[1], Skipped)

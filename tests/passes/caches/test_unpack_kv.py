@@ -12,6 +12,7 @@ from support.loaded import openvino_model
 from support.pipelines import run_passes
 
 import graphpass
+from graphpass.analysis.caches.packed import is_packed
 from graphpass.engine.passes import Skipped
 from graphpass.ir.cache import Axes
 from graphpass.ir.declaration import Declaration
@@ -55,10 +56,37 @@ def halves(packed):
     return list(packed) if packed.shape[0] == 2 and packed.ndim == 5 else numpy.split(packed, 2, axis=3)
 
 
-@pytest.mark.parametrize("form", [forms.latent, forms.absorbed, forms.shared, forms.all_layers])
+@pytest.mark.parametrize("form", [forms.latent, forms.absorbed, forms.shared])
 def test_caches_without_a_pair_stay(form):
     result = run_passes(form(), Unpack())[1]
     assert isinstance(result, Skipped) or not result.changed
+
+
+@pytest.mark.parametrize("form", [forms.all_layers, forms.all_caches])
+def test_caches_of_all_layers_become_one_for_each_layer(form):
+    model = form()
+    stacked = graphpass.analyze_caches(model).of_kind("kv")
+    model.declare([Declaration(cache.name, "kv", cache.role, cache.axes) for cache in stacked])
+    unpacked, _ = run_passes(model, "unpack")
+    onnx.checker.check_model(unpacked.proto, full_check=True)
+    caches = graphpass.analyze_caches(unpacked).of_kind("kv")
+    assert sorted(cache.role for cache in caches) == ["key"] * forms.LAYERS + ["value"] * forms.LAYERS
+    assert unpacked.declarations == ()
+    before = random_step(model)
+    feeds = {name[3:]: value for name, value in before.items() if name.startswith("in:")}
+    wholes = {name: feeds.pop(name) for name in list(feeds) if "past" in name}
+    places = {}
+    for cache in caches:
+        name, *indices = cache.read.split(".")
+        path = tuple(int({"key": 0, "value": 1}.get(index, index)) for index in indices)
+        places[cache.write] = name, path
+        feeds[cache.read] = wholes[name][path]
+    after = random_step(unpacked, **feeds)
+    numpy.testing.assert_allclose(after["logits"], before["logits"], rtol=1e-5, atol=1e-6)
+    for written, (name, path) in places.items():
+        numpy.testing.assert_array_equal(after[written], before[name.replace("past", "present")][path])
+    assert is_packed(model, graphpass.analyze_caches(model))
+    assert not is_packed(unpacked, graphpass.analyze_caches(unpacked))
 
 
 def test_declarations_hold_for_unpacked_caches():

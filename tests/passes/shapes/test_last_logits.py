@@ -10,9 +10,13 @@ from support.loaded import exported, run_once
 from support.models import export
 from support.reference_tokens import generates_reference_tokens
 
+from graphpass.analysis.caches.last_logits import selects_undeclared
+from graphpass.engine.pipeline import format_passes
 from graphpass.io import load
 from graphpass.runtime import open_session
+from graphpass.testing import run, tiny_model
 from graphpass.verify import compare
+from graphpass.verify.session_forms import passes_for_sessions
 
 
 @pytest.mark.parametrize(
@@ -60,6 +64,18 @@ def test_targets_have_the_option(target, capfd, tmp_path):
     (logits,) = [port for port in load(tmp_path / "made").outputs if port.name == "logits"]
     assert logits.shape is not None
     assert logits.shape[1] == 1
+
+
+def test_the_selected_position_is_declared():
+    model = tiny_model("llama")
+    rewriter, result = model.rewriter(), model.graph.writes["logits"]
+    rewriter.redirect(result, 0, rewriter.under("last").slice(result.source(), -1, None, 1))
+    assert rewriter.finish()
+    assert selects_undeclared(model)
+    assert format_passes(passes_for_sessions(model)) == "last-logits"
+    after = run(model, "last-logits")
+    assert after.graph.writes["logits"].source().shape[1] == 1
+    assert not selects_undeclared(after)
 
 
 def test_an_input_counts_the_places():

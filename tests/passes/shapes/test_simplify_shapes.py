@@ -186,6 +186,24 @@ def test_one_token_a_step_reads_the_length_of_its_inputs():
     compiled(result.model.ov_model)
 
 
+def test_fixed_sizes_are_not_read_from_values():
+    """NPUW transposes values, and paged attention removes them with the cache."""
+    model = before("llama").clone()
+    rewriter, attention = model.rewriter(), next(model.graph.of_op(ATTENTION))
+    result, value = attention.outputs[0], attention.inputs[2]
+    size = rewriter.op("Gather", rewriter.op("ShapeOf", value, name="shape"), [3], axis=0, name="size")
+    target = rewriter.op("Concat", [0, 0, -1], size, axis=0, name="target")
+    shaped = rewriter.op("Reshape", result, target, name="shaped")
+    for use in model.graph.uses(result):
+        rewriter.redirect(use.node, use.port, shaped)
+    assert rewriter.finish()
+    after, result = simplified(model, identities=False)
+    assert result.statistics["sizes fixed"] == 2
+    names = {op.get_friendly_name() for op in after.ov_model.get_ops()}
+    assert "shaped" in names
+    assert not {"shape", "size"} & names
+
+
 def test_no_size_is_read_from_a_value_that_depends_on_it():
     """The mask is as large as a size of the keys, and is the only other place that has this size."""
     query, new = (ops.parameter([-1, 2, -1, 8], numpy.float32) for _ in range(2))
