@@ -75,7 +75,7 @@ def _attended(element: Element, score: Expr, along: Expr, head: Expr, read_value
     own[mask.scope.query] = query
     visible, bias = (ex.substitute(part, own) for part in (mask.visible, mask.bias))
     visible = definitions.algebra.normal(visible)
-    if (yield from _masks_by_infinity(element, (element.index[0], head, query, along))):
+    if along.op == "index" and (yield from _masks_by_infinity(element, (element.index[0], head, query, along))):
         elements.hide_by_infinity(visible, query, along)
     sink = yield from _sink(element, head)
     share = share_of(definitions, visible, ex.add(score, bias), along, sink)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, TypeAlias
@@ -33,7 +33,9 @@ Feed: TypeAlias = "Callable[[Comparer, Sequence[ComparedResult], Unequal], Fed]"
 """Runs the operators that are not proven equal on random inputs."""
 
 
-def compare_structures(reference: Model, candidate: Model, feed: Feed | None = None) -> StructureProof | None:
+def compare_structures(
+    reference: Model, candidate: Model, feed: Feed | None = None, compared: Collection[str] = ()
+) -> StructureProof | None:
     """Count the operators of ``candidate`` that are proven equal for every input.
 
     If a boolean input selects the branches of the reference, the models are compared for each of its values. A
@@ -43,31 +45,32 @@ def compare_structures(reference: Model, candidate: Model, feed: Feed | None = N
         reference: The source model.
         candidate: The model compared with it.
         feed: Runs the operators that are not proven equal on random inputs; ``None`` to skip this.
+        compared: Names of outputs that the candidate may have in addition, because others compare them.
 
     Returns:
         The proof; ``None`` if the models have no output in common, or their sizes hold only for prompts.
     """
     decider = next(iter(deciders(reference)), None) if isinstance(reference, OnnxModel) else None
     if decider is None or not isinstance(reference, OnnxModel):
-        return _compare(reference, candidate, feed)
+        return _compare(reference, candidate, feed, compared)
     if not isinstance(candidate, OnnxModel) or decider not in candidate.graph.parameters:
-        proof = _compare(with_branch(reference, decider, True), candidate, feed)
+        proof = _compare(with_branch(reference, decider, True), candidate, feed, compared)
         return None if proof is None else replace(proof, assumed=(f"{decider} is true", *proof.assumed))
     proofs = [
-        _compare(with_branch(reference, decider, value), with_branch(candidate, decider, value), feed)
+        _compare(with_branch(reference, decider, value), with_branch(candidate, decider, value), feed, compared)
         for value in (True, False)
     ]
     known = [proof for proof in proofs if proof is not None]
     return reduce(StructureProof.joined, known) if len(known) == len(proofs) else None
 
 
-def _compare(reference: Model, candidate: Model, feed: Feed | None) -> StructureProof | None:
+def _compare(reference: Model, candidate: Model, feed: Feed | None, compared: Collection[str]) -> StructureProof | None:
     first, second = map(_outputs, (reference, candidate))
     if not first.keys() & second.keys():
         return None
     if _is_of_prompts(reference) or _is_of_prompts(candidate):
         return None
-    question = Question(tuple(first), further=tuple(name for name in second if name not in first))
+    question = Question(tuple(first), further=tuple(name for name in second if name not in {*first, *compared}))
     return compare_results(reference, candidate, question, feed)
 
 
