@@ -85,16 +85,19 @@ def rotary(element: Element) -> Steps:
         Requests for elements of the inputs.
 
     Raises:
-        UnknownError: The number or size of heads is unknown.
+        UnknownError: The number or size of heads is unknown, or tables have columns for other channels.
     """
     node, own = element.node, element.index
     attributes = native_attributes(node)
     at_port, *tables = rotary_ports(node) or (0, 0, 0)
     is_onnx, sizes = at_port == 3, element.shape(0)
     interleaved = bool(attributes.get("interleaved", 0))
+    rotary, rotated_channels = element.shape(tables[0])[-1].as_number, attributes.get("rotary_embedding_dim", 0)
+    if rotated_channels and isinstance(rotary, int) and rotated_channels != 2 * rotary:
+        # ONNX Runtime accepts tables of half the head size, but reads rows of half the attribute.
+        raise UnknownError("its tables have columns for another number of channels")
     if len(own) == 3:
         count = attributes.get("num_heads", 0)
-        rotary = element.shape(tables[0])[-1].as_number
         size = sizes[2].as_number
         if (
             not isinstance(size, int)

@@ -177,9 +177,10 @@ class Sizes(SizeRules):
             return tuple([number(size) for size in declared if isinstance(size, int)])
         inferred, sizes = self._inferred(node, value) or (None,) * len(declared), []
         for axis, (size, own) in enumerate(zip(inferred, declared, strict=True)):
-            if isinstance(own, int):
+            # A declaration that contradicts the operator is stale; runtimes ignore it.
+            if isinstance(own, int) and (size is None or size.op != "number"):
                 known = number(own)
-                if size is not None and size.op != "number":
+                if size is not None:
                     self._equal.join(size, known)
                 sizes.append(known)
             else:

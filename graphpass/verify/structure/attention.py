@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
+from graphpass.analysis.attention.added_masks import adds_infinity
 from graphpass.analysis.attention.effective_mask import attention_mask
 from graphpass.analysis.attention.operators import operator_heads, operator_sinks
 from graphpass.analysis.attention.types import OPERATORS, Attention
@@ -65,7 +66,7 @@ def _attended(element: Element, score: Expr, along: Expr, head: Expr, read_value
     """
     definitions = definitions_of(element)
     elements = element.elements
-    assert isinstance(elements, Elements)
+    assert isinstance(elements, DefinedTensors)
     mask = attention_mask(elements, Attention(element.node, element.node.outputs[0]))
     if mask.misses:
         raise UnknownError(f"mask: {mask.misses[0]}")
@@ -73,9 +74,31 @@ def _attended(element: Element, score: Expr, along: Expr, head: Expr, read_value
     query = element.index[1] if len(element.index) == 3 else element.index[-2]
     own[mask.scope.query] = query
     visible, bias = (ex.substitute(part, own) for part in (mask.visible, mask.bias))
+    visible = definitions.algebra.normal(visible)
+    if along.op == "index" and (yield from _masks_by_infinity(element, (element.index[0], head, query, along))):
+        elements.hide_by_infinity(visible, query, along)
     sink = yield from _sink(element, head)
-    share = share_of(definitions, definitions.algebra.normal(visible), ex.add(score, bias), along, sink)
+    share = share_of(definitions, visible, ex.add(score, bias), along, sink)
     return definitions.sum(ex.multiply(share, (yield from read_value)), along)
+
+
+def _masks_by_infinity(element: Element, score: tuple[Expr, ...]) -> Generator[Request, Expr, bool]:
+    """Return whether a mask excludes keys from ``score`` by -inf; conditions do."""
+    node, ports, tensors = element.node, OPERATORS[element.node.op], element.elements
+    assert isinstance(tensors, DefinedTensors)
+    # ONNX Runtime returns 0 for a query that attends to no key, but ONNX defines the result of Attention as NaN.
+    is_guarded = node.op == "GroupQueryAttention" or (node.op == "Attention" and tensors.is_candidate)
+    for port in () if is_guarded else ports.masks:
+        value = node.input(port)
+        if value is None or port in ports.row_masks:
+            continue
+        if value.element_type == "boolean":
+            return True
+        sizes = tensors.shape(value)
+        added = yield value, broadcast_index(score[len(score) - len(sizes) :], sizes)
+        if adds_infinity(definitions_of(element).algebra.normal(added)):
+            return True
+    return False
 
 
 def _sink(element: Element, head: Expr) -> Generator[Request, Expr, Expr | None]:

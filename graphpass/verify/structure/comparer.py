@@ -110,7 +110,7 @@ class Comparer:
             left, right = (None if node is None else node.source() for node in values)
             if left is not None:
                 axes = tuple(range(left.rank or 0))
-                same = right if right is not None and right.rank == left.rank else None
+                same = right if right is not None and right.rank == left.rank and _is_typed(left, right) else None
                 yield ComparedResult(name, left, same, (axes, axes))
 
     def _written(self, pairs: Collection[Carried]) -> Iterable[ComparedResult]:
@@ -298,6 +298,12 @@ class Comparer:
             definitions = self.sides[0].definitions
             left, right = (definitions.abstract("result", (), (side,), ()) for side in (left, right))
         return left is right and not ex.uses([left], "opaque")
+
+
+def _is_typed(reference: Value, candidate: Value) -> bool:
+    """Return whether an output has the reference's type; f32 replaces types of 16 bits."""
+    own, kind = candidate.element_type, reference.element_type
+    return own == kind or (kind in HALVES and own == "f32")
 
 
 def _covers(rank: int, order: tuple[int, ...], window: CacheWindow | None) -> bool:

@@ -52,14 +52,15 @@ def compare_parts(reference: EncoderDecoderModels, candidate: EncoderDecoderMode
         The joined proofs of the parts; ``None`` if the parts of one model do not correspond to those of the other.
     """
     reference, candidate = _separated(reference), _separated(candidate)
-    proofs = [*_of_part(reference.encoder, candidate.encoder)]
+    filled = {cache.filled_by for cache in analyze_caches(candidate.decoder).caches if cache.filled_by is not None}
+    proofs = [compare_structures(reference.encoder, candidate.encoder, compared=filled)]
     if reference.first is not None and candidate.first is None:
         proofs += _of_one_decoder(reference.first, reference.decoder, candidate)
     elif reference.first is not None and candidate.first is not None:
-        proofs += _of_part(reference.first, candidate.first)
-        proofs += _of_part(reference.decoder, candidate.decoder)
+        proofs.append(compare_structures(reference.first, candidate.first))
+        proofs.append(compare_structures(reference.decoder, candidate.decoder))
     elif candidate.first is None:
-        proofs += _of_part(reference.decoder, candidate.decoder)
+        proofs.append(compare_structures(reference.decoder, candidate.decoder))
     else:
         return None
     known = [proof for proof in proofs if proof is not None]
@@ -74,15 +75,6 @@ def _separated(models: EncoderDecoderModels) -> EncoderDecoderModels:
     return EncoderDecoderModels(
         models.encoder, with_branch(merged, BRANCH, value=True), with_branch(merged, BRANCH, value=False)
     )
-
-
-def _of_part(reference: Model, candidate: Model) -> Iterator[StructureProof | None]:
-    """Yield the proof of a part of the same form in both models."""
-    carried = {cache.write for cache in analyze_caches(reference).caches}
-    for port in reference.outputs:
-        if port.name not in carried | candidate.graph.writes.keys():
-            yield StructureProof(1, 0, 0, (Region(port.name, "Result", "the candidate does not return it"),))
-    yield compare_structures(reference, candidate)
 
 
 def _of_one_decoder(first: Model, later: Model, candidate: EncoderDecoderModels) -> Iterator[StructureProof]:

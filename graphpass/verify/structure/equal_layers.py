@@ -192,7 +192,7 @@ class _Description:
     def _elements(self, node: Node) -> Hashable:
         """Return a constant as a function of its indices, in which weights are numbered."""
         value, tensors = node.outputs[0], self._tensors
-        content = tensors.of(value, tensors.own_index(value))
+        content = tensors.content(value)
         if node.index in tensors.read_as_numbers:
             return content
         is_known = value.element_type in INTEGERS or not is_weight(node)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.expressions import Expr
+from graphpass.analysis.symbolic.solver import never
+from graphpass.analysis.symbolic.step import unpadded
 from graphpass.verify.masks import unlike_visible
 
 
@@ -17,7 +20,7 @@ class KnownMasks:
     def known(self, visible: Expr, key: Expr) -> Expr:
         """Return the first known mask that equals ``visible`` for every step and input.
 
-        Queries that attend to no key under ``visible`` are padding and are ignored.
+        Queries of padded batches that attend to no key under the known mask are padding, and are ignored.
 
         Args:
             visible: The condition under which a query attends to a key.
@@ -25,11 +28,15 @@ class KnownMasks:
         """
         request = visible, key
         if request not in self._known:
-            equal = next(
-                (first for first, own in self._first if own is key and unlike_visible(first, visible, key) == "never"),
-                None,
-            )
+            equal = next((first for first, own in self._first if own is key and _are_equal(first, visible, key)), None)
             if equal is None:
                 self._first.append(request)
             self._known[request] = visible if equal is None else equal
         return self._known[request]
+
+
+def _are_equal(left: Expr, right: Expr, key: Expr) -> bool:
+    """Return whether two masks are equal, for all queries of batches without padding."""
+    if unlike_visible(left, right, key) != "never":
+        return False
+    return never(ex.negate(ex.equal(*map(unpadded, (left, right)))))

@@ -147,6 +147,16 @@ class ModelTensors(DefinedTensors):
             self.read_as_numbers.add(value.node)
         return result
 
+    def content(self, value: Value) -> Expr:
+        """Return a constant as a function of its indices.
+
+        It is read again, because a table may have been recognized as a formula since the first read.
+
+        Args:
+            value: The constant.
+        """
+        return self._constant(value, self.own_index(value))
+
     def leaf(self, node: Node) -> Leaf | None:
         """Return the leaf of the cache that a node reads; ``None`` for other inputs."""
         return self._leaves.get(node.index)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, TypeAlias
@@ -33,7 +33,9 @@ Feed: TypeAlias = "Callable[[Comparer, Sequence[ComparedResult], Unequal], Fed]"
 """Runs the operators that are not proven equal on random inputs."""
 
 
-def compare_structures(reference: Model, candidate: Model, feed: Feed | None = None) -> StructureProof | None:
+def compare_structures(
+    reference: Model, candidate: Model, feed: Feed | None = None, compared: Collection[str] = ()
+) -> StructureProof | None:
     """Count the operators of ``candidate`` that are proven equal for every input.
 
     If a boolean input selects the branches of the reference, the models are compared for each of its values. A
@@ -43,33 +45,39 @@ def compare_structures(reference: Model, candidate: Model, feed: Feed | None = N
         reference: The source model.
         candidate: The model compared with it.
         feed: Runs the operators that are not proven equal on random inputs; ``None`` to skip this.
+        compared: Names of outputs that the candidate may have in addition, because others compare them.
 
     Returns:
         The proof; ``None`` if the models have no output in common, or their sizes hold only for prompts.
     """
     decider = next(iter(deciders(reference)), None) if isinstance(reference, OnnxModel) else None
     if decider is None or not isinstance(reference, OnnxModel):
-        return _compare(reference, candidate, feed)
+        return _compare(reference, candidate, feed, compared)
     if not isinstance(candidate, OnnxModel) or decider not in candidate.graph.parameters:
-        proof = _compare(with_branch(reference, decider, True), candidate, feed)
+        proof = _compare(with_branch(reference, decider, True), candidate, feed, compared)
         return None if proof is None else replace(proof, assumed=(f"{decider} is true", *proof.assumed))
     proofs = [
-        _compare(with_branch(reference, decider, value), with_branch(candidate, decider, value), feed)
+        _compare(with_branch(reference, decider, value), with_branch(candidate, decider, value), feed, compared)
         for value in (True, False)
     ]
     known = [proof for proof in proofs if proof is not None]
     return reduce(StructureProof.joined, known) if len(known) == len(proofs) else None
 
 
-def _compare(reference: Model, candidate: Model, feed: Feed | None) -> StructureProof | None:
-    names = [port.name for port in reference.outputs if port.name in candidate.graph.writes]
-    carried = {cache.write for cache in analyze_caches(reference).caches}
-    outputs = [name for name in names if name not in carried]
-    if not outputs:
+def _compare(reference: Model, candidate: Model, feed: Feed | None, compared: Collection[str]) -> StructureProof | None:
+    first, second = map(_outputs, (reference, candidate))
+    if not first.keys() & second.keys():
         return None
     if _is_of_prompts(reference) or _is_of_prompts(candidate):
         return None
-    return compare_results(reference, candidate, Question(tuple(outputs)), feed)
+    question = Question(tuple(first), further=tuple(name for name in second if name not in {*first, *compared}))
+    return compare_results(reference, candidate, question, feed)
+
+
+def _outputs(model: Model) -> dict[str, str]:
+    """Return the element types of a model's outputs besides caches, by name."""
+    carried = {cache.write for cache in analyze_caches(model).caches}
+    return {port.name: port.element_type for port in model.outputs if port.name not in carried}
 
 
 def compare_results(reference: Model, candidate: Model, question: Question, feed: Feed | None = None) -> StructureProof:
@@ -106,23 +114,39 @@ def _compared(reference: Model, candidate: Model, question: Question, feed: Feed
     # An output of another rank is one difference without an operator, too.
     total = comparer.operators(comparer.results) or 1
     # Only counted: most targets that define padding otherwise do so from the first layer on.
-    unequal = comparer.unequal_or_downstream()
-    if not unequal:
+    unequal, further = comparer.unequal_or_downstream(), len(question.further)
+    if not unequal and not further:
         return StructureProof(total, total, total, (), comparer.rows, *conditions)
-    # A cache that is missing or in another place is one difference without an operator.
-    equal = total - min(max(comparer.operators(unequal), len(unequal)), total)
+    # A cache or an output that only one model has is one difference without an operator.
+    equal = total - min(max(comparer.operators(unequal), len(unequal) + further), total)
     added = added_conditions(comparer.sides, upstream_operators(candidate.graph, _sources(candidate, unequal)))
     comparer = Comparer(models, weights, question, layers, unpadded=True)
     unequal = comparer.unequal()
-    if not unequal:
+    if not unequal and not further:
         return StructureProof(total, equal, total, (), comparer.rows, *conditions, added)
     values = [result.candidate for result in unequal if result.candidate is not None]
     left = unequal_operators(comparer.sides, values)
-    lacking = (result.name for result in unequal if result.candidate is None)
-    regions = left.regions + tuple(Region(name, "cache", "the candidate has no such cache") for name in lacking)
-    unpadded = total - min(max(len(left.operators), len(unequal)), total)
-    fed = None if feed is None else feed(comparer, unequal, left)
+    unpadded = total - min(max(len(left.operators), len(unequal) + further), total)
+    regions = (*left.regions, *_of_one_model(models, question, unequal))
+    fed = None if feed is None or not unequal else feed(comparer, unequal, left)
     return StructureProof(total, equal, unpadded, regions, comparer.rows, *conditions, added, fed)
+
+
+def _of_one_model(
+    models: tuple[Model, Model], question: Question, unequal: Iterable[ComparedResult]
+) -> Iterator[Region]:
+    """Yield caches and outputs without a counterpart in the other model."""
+    types, others = map(_outputs, models)
+    for result in unequal:
+        if result.candidate is None and result.name not in types:
+            yield Region(result.name, "cache", "the candidate has no such cache")
+        elif result.candidate is None and types[result.name] == others.get(result.name):
+            yield Region(result.name, "output", "the models differ in its number of axes")
+        elif result.candidate is None:
+            reason = f"expected {types[result.name]}, got {others.get(result.name, 'no such output')}"
+            yield Region(result.name, "output", reason)
+    for name in question.further:
+        yield Region(name, "output", "the reference has no such output")
 
 
 def _layers(models: tuple[Model, Model]) -> Plan | None:

@@ -17,7 +17,7 @@ class ComparedResult:
     Attributes:
         name: Name in the reference.
         reference: Value in the reference.
-        candidate: Value in the candidate; ``None`` without a value of the same rank.
+        candidate: Value in the candidate; ``None`` without a value of the same rank, and of the type of an output.
         orders: Axes of both values, in a common order.
         windows: For each model, the part to compare if its value is larger.
     """
@@ -53,9 +53,11 @@ class Question:
         results: Further results.
         given: Tensors that are assumed to be equal.
         lengths: For each model, lengths to replace, such as the past by 0 if it is empty.
+        further: Names of outputs of the candidate that the reference lacks.
     """
 
     outputs: tuple[str, ...] = ()
     results: tuple[ComparedResult, ...] = ()
     given: tuple[Given, ...] = ()
     lengths: tuple[Mapping[Expr, Expr], Mapping[Expr, Expr]] = ({}, {})
+    further: tuple[str, ...] = ()

@@ -37,7 +37,7 @@ class UndefinedRows:
             key: Index variable of the key.
         """
         if self._hides_all(visible, query, key):
-            self._of_reference.add(self._masks.known(visible, key))
+            self._of_reference.add(self._known(visible, query, key))
 
     def check(self, visible: Expr, query: Expr, key: Expr) -> None:
         """Check that the reference has the same NaN as the candidate.
@@ -50,8 +50,13 @@ class UndefinedRows:
         Raises:
             UnknownError: Results for some queries may be NaN in the candidate only.
         """
-        if self._hides_all(visible, query, key) and self._masks.known(visible, key) not in self._of_reference:
+        if self._hides_all(visible, query, key) and self._known(visible, query, key) not in self._of_reference:
             raise UnknownError("queries that attend to no key are NaN, because it masks with -inf")
+
+    def _known(self, visible: Expr, query: Expr, key: Expr) -> Expr:
+        """Return the known mask for any query: operators have queries along different axes."""
+        own = {query: ex.index("query", query.args[1])} if query.op == "index" else {}
+        return self._masks.known(ex.substitute(visible, own), key)
 
     def _hides_all(self, visible: Expr, query: Expr, key: Expr) -> bool:
         """Return whether a query may attend to no key.

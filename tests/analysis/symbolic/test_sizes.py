@@ -298,3 +298,16 @@ def test_exact_sizes_of_slices_that_may_begin_outside_of_their_axis():
     axes = (1, 1, 2)
     for sizes, expected in ((infer_sizes(model), [1, 4, 4]), (infer_exact_sizes(model), [None, None, 4])):
         assert [sizes.shape(value)[axis].as_number for value, axis in zip(slices, axes, strict=True)] == expected
+
+
+def test_a_declared_size_that_contradicts_the_operator_is_stale():
+    """ONNX Runtime warns, and computes the size of the operator."""
+    text = """<ir_version: 9, opset_import: ["": 18]>
+    stale (float[b, 4] x) => (float[b, 4] y) <int64[1] zero = {0}, int64[1] last = {-1}> {
+        cut = Slice (x, zero, last, last) y = Identity (cut)
+    }"""
+    model = OnnxModel(onnx.parser.parse_model(text))
+    model.proto.graph.value_info.append(helper.make_tensor_value_info("cut", TensorProto.FLOAT, ["b", 4]))
+    sizes = model.analysis(infer_exact_sizes)
+    (result,) = model.graph.of_op("Result")
+    assert sizes.shape(result.source())[1] is number(3)

@@ -15,6 +15,7 @@ from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.verify.parts import Plan, plan
 from graphpass.verify.structure.comparer import Comparer
 from graphpass.verify.structure.equal_layers import EqualLayers
+from graphpass.verify.structure.proof import compare_structures
 from graphpass.verify.structure.question import Question
 from graphpass.verify.structure.weights import WeightDigests
 
@@ -200,3 +201,19 @@ def test_bytes_of_one_layer_are_compared_with_integers(layer):
         array.reshape(-1)[-1] ^= 16
         tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
     assert is_proven(OnnxModel(other.proto, reference.path), made) == (layer is None)
+
+
+def test_a_table_of_angles_is_not_that_of_another_layer():
+    """The reference computes angles, which are not weights: a table is equal by its elements."""
+    reference = exported("gemma2/onnx")
+    mutant = converted(reference, "ort").model.clone()
+    assert isinstance(mutant, OnnxModel)
+    *_, last = mutant.graph.of_op("GroupQueryAttention")
+    table = mutant.graph.constant(last.source(7)).copy()
+    table[[40, 41]] = table[[41, 40]]
+    mutant.proto.graph.initializer.append(numpy_helper.from_array(table, "exchanged rows"))
+    last.native.input[7] = "exchanged rows"
+    mutant.mark_edited()
+    found = compare_structures(reference, mutant)
+    assert found is not None
+    assert not found.is_complete

@@ -24,3 +24,16 @@ def test_masks_that_differ_for_some_step_are_two():
     assert masks.known(causal, KEY) is causal
     assert masks.known(window, KEY) is window
     assert masks.known(causal, KEY) is causal
+
+
+def test_a_query_without_keys_is_ignored_only_as_padding():
+    """The first query attends to no key by `earlier`; without an input that excludes padding it is a token."""
+    earlier, first = ex.less(KEY, POSITION), ex.at_most(POSITION, number(0))
+    other = ex.disjunction(earlier, first)
+    masks, padded = KnownMasks(), ex.read("attention_mask", (KEY,), "bool")
+    assert masks.known(earlier, KEY) is earlier
+    assert masks.known(other, KEY) is other
+    causal = ex.conjunction(ex.at_most(KEY, POSITION), padded)
+    queried = ex.conjunction(causal, ex.read("attention_mask", (POSITION,), "bool"))
+    assert masks.known(queried, KEY) is queried
+    assert masks.known(causal, KEY) is queried

@@ -66,6 +66,12 @@ ONNX: dict[str, tuple[int, str, str, str]] = {
         "y = Attention <is_causal = 2> (x, x, x)",
     ),
     "no scale of rotation, and a scale of 0": (19, _TURNED, _ROTATION % "", _ROTATION % "<scale = 0.0>"),
+    "rotary_embedding_dim of half the columns": (
+        19,
+        _TURNED,
+        _ROTATION % "<num_heads = 1>",
+        _ROTATION % "<num_heads = 1, rotary_embedding_dim = 4>",
+    ),
     "input_channel_offset": (19, _CONVOLVED, _CONVOLUTION % "", _CONVOLUTION % ", input_channel_offset = 2"),
 }
 

@@ -110,6 +110,29 @@ def test_a_missing_branch_of_the_candidate_is_stated():
     assert found.assumed[0] == "use_cache_branch is true"
 
 
+@pytest.mark.parametrize(
+    ("node", "output", "reason"),
+    [
+        ("Cast <to = 11>", "double[b, n] logits, float[b, n] hidden", "expected f32, got f64"),
+        ("Identity", "float[b, n] logits", "expected f32, got no such output"),
+        ("Identity", "float[b, n] logits, float[b, n] hidden, float[b, n] more", "the reference has no such output"),
+    ],
+)
+def test_number_and_types_of_outputs_are_compared(node, output, reason):
+    """Widened logits break a runtime, and outputs that only one model has are not compared."""
+    text = """<ir_version: 9, opset_import: ["": 18]>
+    g (int64[b, n] input_ids) => (%s) { hidden = Cast <to = 1> (input_ids) more = Relu (hidden) logits = %s (more) }"""
+    reference = "float[b, n] logits, float[b, n] hidden"
+    models = [
+        OnnxModel(onnx.shape_inference.infer_shapes(onnx.parser.parse_model(text % form)))
+        for form in ((reference, "Identity"), (output, node))
+    ]
+    found = compare_structures(*models)
+    assert found is not None
+    assert not found.is_complete
+    assert any(reason in region.reason for region in found.regions)
+
+
 @pytest.mark.parametrize(("place", "target"), [("falcon_alibi/onnx", "cpu"), ("gptj/onnx", "ort")])
 def test_a_changed_table_is_not_equal(place, target):
     reference = exported(place)

@@ -10,8 +10,9 @@ import onnx.parser
 import pytest
 from onnx import numpy_helper
 from support.attention_graphs import Form, Mask, Sink, build
-from support.loaded import onnx_model
+from support.loaded import exported, onnx_model
 
+from graphpass.analysis.symbolic.folding import fold_scalar
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.ir.values import MASKED_BELOW
@@ -90,3 +91,22 @@ def test_a_finite_bound_keeps_each_query_from_nan():
     assert compare_structures(sum_of, term).is_complete
     assert not compare_structures(sum_of, infinite).is_complete
     assert not compare_structures(term, infinite).is_complete
+
+
+def test_infinite_masks_of_fused_attention_are_compared_on_padded_rows():
+    """ScaledDotProductAttention of the CPU plugin returns NaN for queries that attend to no key."""
+    reference = exported("llama/ov-stateless")
+    candidate = reference.clone()
+    rewriter = candidate.rewriter()
+    write = rewriter.under("fault")
+    for node in candidate.graph.of_op("Select"):
+        if (fold_scalar(candidate.graph, node.source(2)) or 0) < MASKED_BELOW:
+            rewriter.redirect(node, 2, write.number(-numpy.inf, "f32"))
+    rewriter.finish()
+    candidate.mark_edited()
+    proof = compare_structures(reference, candidate)
+    assert proof is not None
+    assert (proof.equal, proof.unpadded) == (0, proof.operators)
+    infinite = compare_structures(candidate, candidate.clone())
+    assert infinite is not None
+    assert infinite.is_complete_with_padding
