@@ -83,7 +83,8 @@ def _is_position(element: Expr, slot: Expr) -> bool:
     is_counted = body.op == "choose" and body.args[1:] == (ONE, ZERO)
     before = ex.subtract(sums[0], ONE)
     counts_tokens = last is slot and _reads_mask(body.args[0] if is_counted else body, bound)
-    return counts_tokens and seen in {before, ex.maximum(before, ZERO)}
+    # Choices between equal numbers depend on the order of operands.
+    return counts_tokens and seen in {before, ex.maximum(before, ZERO), ex.maximum(ZERO, before)}
 
 
 def _reads_mask(part: Expr, place: Expr) -> bool:

@@ -29,6 +29,7 @@ LAST = "%from, [9223372036854775807], [1], [1]"
         f"%positions = Slice(%before, {LAST})",
         f"%cut = Slice(%summed, {LAST})\n%positions = Subtract(%cut, 1)",
         f"%least = Maximum(%before, 0)\n%positions = Slice(%least, {LAST})",
+        f"%some = Maximum(0, %before)\n%most = Minimum(9223372036854775807, %some)\n%positions = Slice(%most, {LAST})",
         f"%filled = Select(%is_token, %before, 1)\n%positions = Slice(%filled, {LAST})",
         f"%kept = Multiply(%before, %attention_mask)\n%positions = Slice(%kept, {LAST})",
     ],
