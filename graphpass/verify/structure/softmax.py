@@ -35,7 +35,7 @@ def _softmax(element: Element) -> Steps:
 def split_mask(body: Expr) -> tuple[Expr, Expr]:
     """Return the condition under which a score is visible, and the score without mask."""
     body = _without_floor(body)
-    terms = body.args if body.op == "real_sum" else (body,)
+    terms = map(_of_constants, body.args if body.op == "real_sum" else (body,))
     visible, kept = TRUE, []
     for term in terms:
         if term.op == "choose":
@@ -54,6 +54,15 @@ def split_mask(body: Expr) -> tuple[Expr, Expr]:
         further, again = split_mask(again)
         visible = ex.conjunction(visible, further)
     return visible, again
+
+
+def _of_constants(term: Expr) -> Expr:
+    """Return a multiple of a choice between constants as a choice between multiples.
+
+    Models that mask scores before they scale them have such multiples.
+    """
+    scaled = ex.multiply(*term.args) if term.op == "times" and len(term.args) == 2 else term
+    return scaled if scaled.op == "choose" else term
 
 
 def _without_floor(score: Expr) -> Expr:

@@ -7,6 +7,7 @@ import onnx.parser
 from verify.structure.comparing import is_equal, read_by_openvino
 
 from graphpass.analysis.symbolic import expressions as ex
+from graphpass.analysis.symbolic.nodes import make
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.testing import parse_model
@@ -54,3 +55,11 @@ def test_scores_raised_to_the_lowest_number_keep_their_mask():
     assert split_mask(ex.maximum(lowest, score)) == (ex.TRUE, score)
     assert split_mask(ex.minimum(score, lowest)) != (ex.TRUE, score)
     assert split_mask(ex.minimum(lowest, score)) != (ex.TRUE, score)
+
+
+def test_a_mask_may_be_scaled_with_the_scores():
+    hidden, score = ex.less(ex.index("k", ex.length("total", 1)), ex.length("pads")), ex.read("score", (), "real")
+    mask = make("times", (ex.number(0.25), ex.choose(hidden, ex.number(-3.4e38), ex.ZERO)), "real")
+    assert split_mask(ex.add(score, mask)) == (ex.negate(hidden), score)
+    bias = make("times", (ex.number(0.25), ex.choose(hidden, ex.number(-3.4), ex.ZERO)), "real")
+    assert split_mask(ex.add(score, bias))[0] is ex.TRUE
