@@ -71,3 +71,17 @@ class Rewiring:
             for port in range(len(node.inputs)):
                 if (node.index, port) in self._sources:
                     yield node, port, self._sources[node.index, port]
+
+
+def downstream_of(graph: Graph, sources: set[int]) -> set[int]:
+    """Return nodes and all that depend on them.
+
+    Args:
+        graph: The graph.
+        sources: Indices of the nodes.
+    """
+    users = set(sources)
+    for node in graph.nodes:
+        if any(value.node in users for value in node.sources):
+            users.add(node.index)
+    return users
