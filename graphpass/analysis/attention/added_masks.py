@@ -84,6 +84,26 @@ def adds_infinity(score: Expr) -> bool:
     return False
 
 
+def is_infinite(root: Expr) -> Expr | None:
+    """Return the condition under which an added number is -inf; ``None`` if it is unknown."""
+    known: dict[Expr, Expr] = {}
+    for expr in ex.walk(root):
+        if expr.sort == "bool":
+            continue
+        parts = [known[part] for part in expr.operands if part in known]
+        if expr.as_number is not None:
+            known[expr] = number(expr.as_number == -math.inf)
+        elif expr.op == "choose":
+            known[expr] = ex.conjunction(*parts) if _is_bounded(expr) else ex.choose(expr.args[0], *parts)
+        elif expr.op == "real_sum":
+            known[expr] = ex.disjunction(*parts)
+        elif all(part is ex.FALSE for part in parts):
+            known[expr] = ex.FALSE
+        else:
+            return None
+    return known[root]
+
+
 def shown(root: Expr) -> Expr:
     """Return the value of an added number at visible keys."""
     known: dict[Expr, Expr] = {}

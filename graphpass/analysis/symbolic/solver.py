@@ -45,9 +45,6 @@ _OF_REALS = frozenset({"apply", "compared"})
 #: Maximum number of subexpressions of a condition that z3 gets.
 _LARGEST = 2000
 
-#: Largest length of an example, because a tensor of more positions does not fit into memory.
-_LONGEST = 2**31 - 1
-
 
 @dataclass(frozen=True, slots=True)
 class Example:
@@ -65,8 +62,7 @@ class Example:
 def example_of(condition: Expr) -> Example | Literal["never", "unknown"]:
     """Return an assignment that satisfies ``condition``; ``never`` if it is unsatisfiable.
 
-    The result is ``unknown`` if the solver reaches a limit, or if it depends on opaque subexpressions or on lengths of
-    2**31 or more.
+    The result is ``unknown`` if the solver reaches a limit, or if it depends on opaque subexpressions.
     """
     parts = list(walk(condition))
     if condition.as_number is False:
@@ -88,9 +84,7 @@ def example_of(condition: Expr) -> Example | Literal["never", "unknown"]:
             return "never"
         if answer != z3.sat or problem.has_free or any(part.op == "opaque" for part in parts):
             return "unknown"
-        model = _smallest(solver, problem)
-        if model is None:
-            return "unknown"
+        model = _smaller(solver, problem)
         lessons = problem.lessons(model)
         example = problem.example(model, condition) if not lessons else None
         if example is not None:
@@ -106,9 +100,9 @@ def never(*conditions: Expr) -> bool:
     return example_of(conjunction(*conditions)) == "never"
 
 
-def _smallest(solver: z3.Solver, problem: _Problem) -> z3.ModelRef | None:
-    """Return a model with small lengths if one exists, ``None`` beyond those in memory."""
-    for bound, past in ((16, 16), (16, 1 << 20), (1 << 20, 1 << 20), (_LONGEST, _LONGEST)):
+def _smaller(solver: z3.Solver, problem: _Problem) -> z3.ModelRef:
+    """Return a model with small lengths if one exists, else any model."""
+    for bound, past in ((16, 16), (16, 1 << 20), (1 << 20, 1 << 20)):
         solver.push()
         solver.add(
             *(
@@ -122,7 +116,8 @@ def _smallest(solver: z3.Solver, problem: _Problem) -> z3.ModelRef | None:
         solver.pop()
         if model is not None:
             return model
-    return None
+    solver.check()
+    return solver.model()
 
 
 class _Problem:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
-from graphpass.analysis.attention.added_masks import adds_infinity
+from graphpass.analysis.attention.added_masks import is_infinite
 from graphpass.analysis.attention.effective_mask import attention_mask
 from graphpass.analysis.attention.operators import operator_heads, operator_sinks
 from graphpass.analysis.attention.types import OPERATORS, Attention
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import Element, Elements, Request, Rule, Steps, UnknownError
-from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
+from graphpass.analysis.symbolic.expressions import FALSE, ONE, TRUE, ZERO, Expr, number
 from graphpass.analysis.symbolic.places import broadcast_index, digits, index_along
 from graphpass.analysis.symbolic.rotary import rotary
 from graphpass.ir.graph import Node, Value
@@ -75,17 +75,28 @@ def _attended(element: Element, score: Expr, along: Expr, head: Expr, read_value
     own[mask.scope.query] = query
     visible, bias = (ex.substitute(part, own) for part in (mask.visible, mask.bias))
     visible = definitions.algebra.normal(visible)
-    if along.op == "index" and (yield from _masks_by_infinity(element, (element.index[0], head, query, along))):
-        elements.hide_by_infinity(visible, query, along)
+    if along.op == "index":
+        finite = yield from _finite(element, (element.index[0], head, query, along), visible)
+        elements.hide_by_infinity(finite, query, along)
     sink = yield from _sink(element, head)
     share = share_of(definitions, visible, ex.add(score, bias), along, sink)
     return definitions.sum(ex.multiply(share, (yield from read_value)), along)
 
 
-def _masks_by_infinity(element: Element, score: tuple[Expr, ...]) -> Generator[Request, Expr, bool]:
-    """Return whether a mask excludes keys from ``score`` by -inf; conditions do."""
+def _finite(element: Element, score: tuple[Expr, ...], visible: Expr) -> Generator[Request, Expr, Expr]:
+    """Return the condition under which no mask excludes a key by -inf; conditions do.
+
+    Args:
+        element: An element of attention.
+        score: Index of the score, ``(batch, head, query, key)``.
+        visible: The condition under which the query attends to the key, which is returned if others are unknown.
+
+    Yields:
+        Requests for elements of masks.
+    """
     node, ports, tensors = element.node, OPERATORS[element.node.op], element.elements
     assert isinstance(tensors, DefinedTensors)
+    finite = TRUE
     # ONNX Runtime returns 0 for a query that attends to no key, but ONNX defines the result of Attention as NaN.
     is_guarded = node.op == "GroupQueryAttention" or (node.op == "Attention" and tensors.is_candidate)
     for port in () if is_guarded else ports.masks:
@@ -93,12 +104,15 @@ def _masks_by_infinity(element: Element, score: tuple[Expr, ...]) -> Generator[R
         if value is None or port in ports.row_masks:
             continue
         if value.element_type == "boolean":
-            return True
+            return visible
         sizes = tensors.shape(value)
         added = yield value, broadcast_index(score[len(score) - len(sizes) :], sizes)
-        if adds_infinity(definitions_of(element).algebra.normal(added)):
-            return True
-    return False
+        infinite = is_infinite(definitions_of(element).algebra.normal(added))
+        # Operators combine their own conditions, such as causality, with the mask.
+        if infinite is None or (infinite is not FALSE and node.attributes.get("causal") is not False):
+            return visible
+        finite = ex.conjunction(finite, ex.negate(infinite))
+    return finite
 
 
 def _sink(element: Element, head: Expr) -> Generator[Request, Expr, Expr | None]:

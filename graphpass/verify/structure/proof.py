@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.step_lengths import known_lengths, step_lengths
+from graphpass.analysis.caches.step_tokens import find_step_tokens
 from graphpass.analysis.symbolic.step import PAST
 from graphpass.dialects.onnx.branches import deciders, with_branch
 from graphpass.dialects.onnx.model import OnnxModel
@@ -70,14 +71,16 @@ def _compare(reference: Model, candidate: Model, feed: Feed | None, compared: Co
         return None
     if _is_of_prompts(reference) or _is_of_prompts(candidate):
         return None
-    question = Question(tuple(first), further=tuple(name for name in second if name not in {*first, *compared}))
+    known = {*reference.graph.writes, *compared}
+    question = Question(tuple(first), further=tuple(name for name in second if name not in known))
     return compare_results(reference, candidate, question, feed)
 
 
 def _outputs(model: Model) -> dict[str, str]:
-    """Return the element types of a model's outputs besides caches, by name."""
-    carried = {cache.write for cache in analyze_caches(model).caches}
-    return {port.name: port.element_type for port in model.outputs if port.name not in carried}
+    """Return the element types of outputs besides caches and returned inputs, by name."""
+    inventory = analyze_caches(model)
+    others = {cache.write for cache in inventory.caches} | find_step_tokens(model, inventory).returned
+    return {port.name: port.element_type for port in model.outputs if port.name not in others}
 
 
 def compare_results(reference: Model, candidate: Model, question: Question, feed: Feed | None = None) -> StructureProof:

@@ -1,8 +1,10 @@
 """Added numbers: the condition under which they exclude a key, and their value at other keys."""
 
+import math
+
 import pytest
 
-from graphpass.analysis.attention.added_masks import hides, shown
+from graphpass.analysis.attention.added_masks import hides, is_infinite, shown
 from graphpass.analysis.caches.masks import find_masks
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.expressions import FALSE, ONE, ZERO, number
@@ -57,3 +59,12 @@ def test_a_mask_bounded_by_the_lowest_number_is_read():
     assert mask.is_causal
     assert not mask.residue
     assert mask.slopes == (0.25, 0.5)
+
+
+def test_infinity_among_added_numbers():
+    infinity = number(-math.inf)
+    masked = ex.choose(IS_TOKEN, ZERO, infinity)
+    assert is_infinite(ex.add(masked, BIAS)) is PADDING
+    assert is_infinite(ex.choose(IS_TOKEN, BIAS, LOWEST)) is FALSE
+    assert is_infinite(ex.maximum(ex.add(masked, BIAS), LOWEST)) is FALSE
+    assert is_infinite(ex.apply("exp", (masked,))) is None
