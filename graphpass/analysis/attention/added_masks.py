@@ -68,22 +68,6 @@ def _product_hides(expr: Expr) -> Expr:
     return ex.FALSE
 
 
-def adds_infinity(score: Expr) -> bool:
-    """Return whether a score, or a number added to it, is -inf at excluded keys.
-
-    It is not if it has a finite lower bound.
-    """
-    pending, seen = [score], {score}
-    while pending:
-        part = pending.pop()
-        if part.as_number == -math.inf:
-            return True
-        if not (part.op == "choose" and _is_bounded(part) and math.isfinite(part.args[2].as_number)):
-            pending += [operand for operand in part.operands if operand not in seen]
-            seen.update(part.operands)
-    return False
-
-
 def is_infinite(root: Expr) -> Expr | None:
     """Return the condition under which an added number is -inf; ``None`` if it is unknown."""
     known: dict[Expr, Expr] = {}

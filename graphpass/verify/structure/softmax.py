@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import reduce
 
-from graphpass.analysis.attention.added_masks import adds_infinity, hides, shown
+from graphpass.analysis.attention.added_masks import hides, is_infinite, shown
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import Element, Rule, Steps, UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, TRUE, ZERO, Expr
@@ -26,8 +26,10 @@ def _softmax(element: Element) -> Steps:
     assert isinstance(tensors, DefinedTensors)
     body = definitions.algebra.normal(body)
     visible, score = split_mask(body)
-    if adds_infinity(body) and element.node.index not in tensors.guarded:
-        tensors.hide_by_infinity(visible, element.index[axis - 1], along)
+    if element.node.index not in tensors.guarded:
+        infinite = is_infinite(body)
+        finite = visible if infinite is None else ex.negate(infinite)
+        tensors.hide_by_infinity(finite, element.index[axis - 1], along)
     sink = yield from gate_sink(element)
     return share_of(definitions, visible, score, along, sink)
 
